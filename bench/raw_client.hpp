@@ -1,0 +1,210 @@
+// The raw limit: one thread, epoll, plain HTTP without signing, one reused buffer for each request in flight.
+#pragma once
+
+#include "range_server.hpp"
+#include "support.hpp"
+
+#include <netdb.h>
+
+#include <string>
+#include <vector>
+
+namespace bench {
+
+/// Result of driving requests for a while.
+struct load {
+  std::uint64_t bytes = 0;
+  std::uint64_t requests = 0;
+  double wall = 0;
+  double cpu = 0;
+  std::vector<double> latencies;  // seconds
+  double rate() const { return static_cast<double>(bytes) / wall / 1e9; }           ///< GB/s
+  double cpu_per_gb() const { return cpu / (static_cast<double>(bytes) / 1e9); }    ///< seconds
+  double requests_per_second() const { return static_cast<double>(requests) / wall; }
+};
+
+/// The offsets that every client asks for: contiguous ranges through the object, again and again.
+class range_walk {
+ public:
+  range_walk(std::uint64_t object, std::uint64_t length) : steps_(object / length), length_(length) {}
+  std::uint64_t next() { return (at_++ % steps_) * length_; }
+
+ private:
+  std::uint64_t steps_, length_, at_ = 0;
+};
+
+inline int connect_to(const std::string& host, const std::string& port) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &list) != 0) throw std::runtime_error("cannot resolve " + host);
+  int fd = -1;
+  for (const addrinfo* a = list; a; a = a->ai_next) {
+    fd = ::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (::connect(fd, a->ai_addr, a->ai_addrlen) == 0) break;
+    ::close(fd);
+    fd = -1;
+  }
+  ::freeaddrinfo(list);
+  if (fd < 0) throw std::runtime_error("cannot connect to " + host + ":" + port);
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL, 0) | O_NONBLOCK);
+  return fd;
+}
+
+/// GETs of `length` bytes or PUTs of `length` bytes (when `body` is given) for `seconds`, `in_flight` connections.
+class raw_client {
+ public:
+  raw_client(std::string host, std::string port, std::string path, std::size_t in_flight)
+      : host_(std::move(host)), port_(std::move(port)), path_(std::move(path)), in_flight_(in_flight) {}
+
+  load get(std::uint64_t object, std::size_t length, double seconds) { return drive(object, length, seconds, nullptr); }
+  load put(const char* body, std::size_t length, double seconds) { return drive(length, length, seconds, body); }
+
+ private:
+  struct exchange {
+    int fd = -1;
+    std::string request;
+    std::size_t sent = 0;
+    std::size_t body_sent = 0;
+    char head[2048];
+    std::size_t head_size = 0;
+    bool in_body = false;
+    std::vector<char> body;
+    std::size_t received = 0;
+    std::size_t expected = 0;
+    std::uint64_t offset = 0;
+    double started = 0;
+    bool wants_out = false;
+    bool idle = true;
+    ~exchange() {
+      if (fd >= 0) ::close(fd);
+    }
+  };
+
+  load drive(std::uint64_t object, std::size_t length, double seconds, const char* upload) {
+    load result;
+    range_walk walk(object, length);
+    const int poll = ::epoll_create1(0);
+    std::vector<exchange> all(in_flight_);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i].fd = connect_to(host_, port_);
+      if (!upload) all[i].body.resize(length);
+      epoll_event e{};
+      e.events = EPOLLIN;
+      e.data.u64 = i;
+      ::epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &e);
+    }
+    const stopwatch watch;
+    std::size_t busy = 0, names = 0;
+    const auto begin = [&](exchange& x) {
+      if (upload) {
+        x.request = "PUT " + path_ + std::to_string(names++ % 64) + " HTTP/1.1\r\nHost: " + host_ + "\r\nContent-Length: " +
+                    std::to_string(length) + "\r\n\r\n";
+      } else {
+        x.offset = walk.next();
+        x.request = "GET " + path_ + " HTTP/1.1\r\nHost: " + host_ + "\r\nRange: bytes=" + std::to_string(x.offset) + "-" +
+                    std::to_string(x.offset + length - 1) + "\r\n\r\n";
+      }
+      x.sent = x.body_sent = x.head_size = x.received = 0;
+      x.in_body = false;
+      x.idle = false;
+      x.started = now_seconds();
+      ++busy;
+      send_more(poll, x, static_cast<std::uint64_t>(&x - all.data()), upload, length);
+    };
+    for (exchange& x : all) begin(x);
+    std::vector<epoll_event> events(all.size());
+    while (busy > 0) {
+      const int n = ::epoll_wait(poll, events.data(), static_cast<int>(events.size()), 10000);
+      if (n <= 0) throw std::runtime_error("raw client: nothing moved for 10 s");
+      for (int i = 0; i < n; ++i) {
+        const epoll_event& e = events[static_cast<std::size_t>(i)];
+        exchange& x = all[e.data.u64];
+        if (e.events & EPOLLOUT) send_more(poll, x, e.data.u64, upload, length);
+        if (!(e.events & EPOLLIN) || !receive(x, length, upload == nullptr)) continue;
+        const double t = now_seconds();
+        result.latencies.push_back(t - x.started);
+        result.bytes += length;
+        ++result.requests;
+        --busy;
+        x.idle = true;
+        if (watch.wall() < seconds) begin(x);
+      }
+    }
+    result.wall = watch.wall();
+    result.cpu = watch.cpu();
+    ::close(poll);
+    return result;
+  }
+
+  static void send_more(int poll, exchange& x, std::uint64_t id, const char* upload, std::size_t length) {
+    bool full = false;
+    while (!full && x.sent < x.request.size()) {
+      const ssize_t n = ::send(x.fd, x.request.data() + x.sent, x.request.size() - x.sent, MSG_NOSIGNAL | (upload ? MSG_MORE : 0));
+      full = blocked(n);
+      if (n > 0) x.sent += static_cast<std::size_t>(n);
+    }
+    while (!full && upload && x.body_sent < length) {
+      const ssize_t n = ::send(x.fd, upload + x.body_sent, length - x.body_sent, MSG_NOSIGNAL);
+      full = blocked(n);
+      if (n > 0) x.body_sent += static_cast<std::size_t>(n);
+    }
+    if (full != x.wants_out) {
+      epoll_event e{};
+      e.events = full ? EPOLLIN | EPOLLOUT : EPOLLIN;
+      e.data.u64 = id;
+      ::epoll_ctl(poll, EPOLL_CTL_MOD, x.fd, &e);
+      x.wants_out = full;
+    }
+  }
+  static bool blocked(ssize_t n) {
+    if (n < 0 && errno == EAGAIN) return true;
+    if (n <= 0) throw std::runtime_error("raw client: the connection broke");
+    return false;
+  }
+
+  // True when the answer is complete.
+  static bool receive(exchange& x, std::size_t length, bool wants_body) {
+    if (x.idle) throw std::runtime_error("raw client: the server closed an idle connection");
+    for (;;) {
+      ssize_t n;
+      if (!x.in_body) {
+        n = ::recv(x.fd, x.head + x.head_size, sizeof x.head - x.head_size, 0);
+        if (blocked(n)) return false;
+        x.head_size += static_cast<std::size_t>(n);
+        const std::string_view head(x.head, x.head_size);
+        const std::size_t end = head.find("\r\n\r\n");
+        if (end == std::string_view::npos) continue;
+        const std::size_t at = head.find("Content-Length: ");
+        if (!head.starts_with("HTTP/1.1 20") || at > end) {
+          throw std::runtime_error("raw client: unexpected answer: " + std::string(head.substr(0, head.find("\r\n"))));
+        }
+        x.expected = std::strtoull(x.head + at + 16, nullptr, 10);
+        if (wants_body && x.expected != length) throw std::runtime_error("raw client: wrong length");
+        x.in_body = true;
+        if (x.body.size() < x.expected) x.body.resize(x.expected);
+        const std::size_t rest = x.head_size - end - 4;
+        if (rest) std::memcpy(x.body.data(), x.head + end + 4, rest);
+        x.received = rest;
+      } else {
+        n = ::recv(x.fd, x.body.data() + x.received, x.expected - x.received, 0);
+        if (blocked(n)) return false;
+        x.received += static_cast<std::size_t>(n);
+      }
+      if (x.in_body && x.received == x.expected) {
+        if (wants_body) {
+          std::uint64_t first;
+          std::memcpy(&first, x.body.data(), sizeof first);
+          if (first != pattern_at(x.offset)) throw std::runtime_error("raw client: wrong bytes");
+        }
+        return true;
+      }
+    }
+  }
+
+  std::string host_, port_, path_;
+  std::size_t in_flight_;
+};
+
+}  // namespace bench
