@@ -34,6 +34,7 @@ class s3_plan {
   bool close_after = false;
   bool no_length = false;
   bool reset = false;
+  bool rude = false;
   std::optional<std::uint64_t> stall_after, cut_after, flip_at, announced;
   bool stall_head = false;
   std::size_t drip = 0;
@@ -183,6 +184,9 @@ class s3_rule {
   }
   /// Closes after the answer without having said so.
   s3_rule& close_after_reply() { return act([](auto& p) { p.close_after = true; }); }
+
+  /// TLS: closes without close_notify, as a network that breaks; cuts and resets do so anyway.
+  s3_rule& no_close_notify() { return act([](auto& p) { p.rude = true; }); }
 
   // ---- what came of it ----
   /// Requests that matched, whether the rule acted or not.

@@ -4,6 +4,7 @@
 #include <batchweave/aio/clock.hpp>
 #include <batchweave/aio/event.hpp>
 #include <batchweave/base/error.hpp>
+#include <batchweave/testing/s3_certificate.hpp>
 #include <batchweave/testing/s3_objects.hpp>
 #include <batchweave/testing/s3_script.hpp>
 #include <batchweave/testing/s3_signature.hpp>
@@ -13,6 +14,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -44,6 +47,10 @@ class s3_server_options {
   /// Smallest multipart part but the last, in bytes; default 5 MiB.
   s3_server_options& min_part(std::uint64_t n) { min_part_ = n; return *this; }
 
+  /// Speaks TLS with this certificate; default plain HTTP.
+  s3_server_options& tls(s3_certificate c) { certificate_ = std::move(c); return *this; }
+
+  const s3_certificate& certificate() const noexcept { return certificate_; }
   const s3_identity& identity() const noexcept { return identity_; }
   bool check_signatures() const noexcept { return check_; }
   const std::string& bucket() const noexcept { return bucket_; }
@@ -53,13 +60,14 @@ class s3_server_options {
 
  private:
   s3_identity identity_;
+  s3_certificate certificate_;
   bool check_ = true, unordered_ = false;
   std::string bucket_ = "test";
   std::size_t page_limit_ = 1000;
   std::uint64_t min_part_ = 5u << 20;
 };
 
-/// A test double for S3: plain HTTP/1.1 on 127.0.0.1, path-style, objects in memory. Done right unless the script says otherwise:
+/// A test double for S3: HTTP/1.1 on 127.0.0.1, plain or TLS, path-style, objects in memory. Done right unless the script says otherwise:
 /// SigV4, If-None-Match and If-Match, ranges, ListObjectsV2, DeleteObjects, multipart uploads, payload hashes and checksums.
 ///
 ///     asio::io_context io;
@@ -84,8 +92,10 @@ class s3_server {
 
   /// Chosen by the system.
   std::uint16_t port() const noexcept { return state_->port; }
-  /// "http://127.0.0.1:PORT"
-  std::string endpoint() const { return "http://127.0.0.1:" + std::to_string(port()); }
+  /// "http://127.0.0.1:PORT", or https; another host name for the same address may be given ("localhost").
+  std::string endpoint(const std::string& host = "127.0.0.1") const {
+    return (options().certificate().empty() ? "http://" : "https://") + host + ":" + std::to_string(port());
+  }
   const s3_server_options& options() const noexcept { return state_->options; }
 
   /// A rule for requests of `operation` (see s3_request, "*" for all) whose key starts with `prefix`. Throws std::invalid_argument
@@ -224,6 +234,7 @@ class s3_server {
     tcp::socket socket;
     const std::uint64_t number;
     bool idle = true;
+    bool polite = false;  // TLS: say close_notify at the end
   };
 
   class state {
@@ -235,6 +246,12 @@ class s3_server {
       objects.unordered = options.unordered();
       objects.min_part = options.min_part();
       objects.create_bucket(options.bucket());
+      if (!options.certificate().empty()) {
+        const std::string& chain = options.certificate().certificate();
+        const std::string& key = options.certificate().key();
+        tls.use_certificate_chain(asio::buffer(chain));
+        tls.use_private_key(asio::buffer(key), asio::ssl::context::pem);
+      }
     }
     void listen() {
       const tcp::endpoint here(asio::ip::address_v4::loopback(), 0);
@@ -266,6 +283,7 @@ class s3_server {
     asio::any_io_executor executor;
     const s3_server_options options;
     s3_identity identity;
+    asio::ssl::context tls{asio::ssl::context::tls_server};
     tcp::acceptor acceptor;
     std::uint16_t port = 0;
     const std::shared_ptr<detail::s3_script_state> script;  // its mutex guards everything below
@@ -336,9 +354,18 @@ class s3_server {
 
   static asio::awaitable<void> serve(std::shared_ptr<state> s, std::shared_ptr<connection> c) {
     boost::beast::flat_buffer buffer;
-    bool more = true;
-    while (more) more = co_await exchange(*s, *c, buffer);
     error_code ignored;
+    bool more = true;
+    if (s->options.certificate().empty()) {
+      while (more) more = co_await exchange(*s, *c, c->socket, buffer);
+    } else {
+      asio::ssl::stream<tcp::socket&> stream(c->socket, s->tls);
+      co_await stream.async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, ignored));
+      more = !ignored;
+      while (more) more = co_await exchange(*s, *c, stream, buffer);
+      // Waits for the peer's close_notify; stop() ends that wait too.
+      if (c->polite) co_await stream.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
+    }
     c->socket.close(ignored);
     const std::lock_guard lock(s->script->mutex);
     s->connections.remove(c);
@@ -362,21 +389,23 @@ class s3_server {
     co_await clock.wait_for(t);
   }
 
-  static asio::awaitable<bool> send(connection& c, std::string_view text) {
+  template <class Stream>
+  static asio::awaitable<bool> send(Stream& stream, std::string_view text) {
     error_code ec;
     const asio::const_buffer bytes(text.data(), text.size());
-    co_await asio::async_write(c.socket, bytes, asio::redirect_error(asio::use_awaitable, ec));
+    co_await asio::async_write(stream, bytes, asio::redirect_error(asio::use_awaitable, ec));
     co_return !ec;
   }
 
   /// One request and its answer; false when the connection is finished.
-  static asio::awaitable<bool> exchange(state& s, connection& c, boost::beast::flat_buffer& buffer) {
+  template <class Stream>
+  static asio::awaitable<bool> exchange(state& s, connection& c, Stream& stream, boost::beast::flat_buffer& buffer) {
     namespace http = boost::beast::http;
     http::request_parser<http::string_body> parser;
     parser.body_limit(boost::none);
     parser.header_limit(64 * 1024);
     error_code ec;
-    co_await http::async_read_header(c.socket, buffer, parser, asio::redirect_error(asio::use_awaitable, ec));
+    co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, ec));
     if (ec) co_return false;
     const auto& head = parser.get();
     s3_request::fields fields;
@@ -389,6 +418,7 @@ class s3_server {
     {
       const std::lock_guard lock(s.script->mutex);
       c.idle = false;
+      c.polite = false;
       s.requests.push_back(record);
       for (auto& rule : s.script->rules) {
         if (!rule->matches(request)) continue;
@@ -410,13 +440,13 @@ class s3_server {
     if (todo.what == plan::fate::answer_early) {
       plan plain;
       plain.close_after = true;
-      co_await answer(s, c, request, *todo.instead, plain, *record);
+      co_await answer(s, c, stream, request, *todo.instead, plain, *record);
       co_return false;
     }
     if (lower_equals(request.header("expect").value_or(""), "100-continue") && todo.say_continue) {
-      if (!co_await send(c, "HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
+      if (!co_await send(stream, "HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
     }
-    co_await http::async_read(c.socket, buffer, parser, asio::redirect_error(asio::use_awaitable, ec));
+    co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, ec));
     if (ec) co_return false;  // cut off: nothing is stored
     const std::string& body = parser.get().body();
     const bool keep = parser.get().keep_alive();
@@ -473,7 +503,7 @@ class s3_server {
       co_await stand_still(s);
       co_return false;
     }
-    const bool alive = co_await answer(s, c, request, reply, todo, *record);
+    const bool alive = co_await answer(s, c, stream, request, reply, todo, *record);
     if (alive && keep) {
       const std::lock_guard lock(s.script->mutex);
       c.idle = true;
@@ -508,7 +538,8 @@ class s3_server {
   }
 
   /// Sends `reply`, damaged as `todo` says. False when the connection is finished.
-  static asio::awaitable<bool> answer(state& s, connection& c, const s3_request& request, const s3_reply& reply, const plan& todo,
+  template <class Stream>
+  static asio::awaitable<bool> answer(state& s, connection& c, Stream& stream, const s3_request& request, const s3_reply& reply, const plan& todo,
                                       s3_request& record) {
     const bool head_only = request.method() == "HEAD" || reply.status() == 204 || reply.status() == 304;
     std::string body = reply.body();
@@ -534,7 +565,7 @@ class s3_server {
       text += "Content-Length: " + std::to_string(todo.announced.value_or(dressed.announced())) + "\r\n";
     }
     text += "\r\n";
-    if (!co_await send(c, text)) co_return false;
+    if (!co_await send(stream, text)) co_return false;
     if (!head_only) {
       const std::uint64_t stop_at = std::min(todo.cut_after.value_or(body.size() + 1), todo.stall_after.value_or(body.size() + 1));
       const std::size_t limit = static_cast<std::size_t>(std::min<std::uint64_t>(stop_at, body.size()));
@@ -547,8 +578,8 @@ class s3_server {
           std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
           std::string framed(size);
           framed.append(piece).append("\r\n");
-          if (!co_await send(c, framed)) co_return false;
-        } else if (!co_await send(c, piece)) {
+          if (!co_await send(stream, framed)) co_return false;
+        } else if (!co_await send(stream, piece)) {
           co_return false;
         }
       }
@@ -562,8 +593,9 @@ class s3_server {
         if (todo.reset) c.socket.set_option(hard, ec);
         co_return false;
       }
-      if (chunked && !co_await send(c, "0\r\n\r\n")) co_return false;
+      if (chunked && !co_await send(stream, "0\r\n\r\n")) co_return false;
     }
+    c.polite = !todo.rude;
     co_return !todo.close_after && !until_close;
   }
 
