@@ -159,6 +159,9 @@ class s3_server {
   /// Closes the listener and every connection. Held requests are not applied.
   void stop() { state_->stop(state_); }
 
+  /// Waits until `condition()` holds; looks again after every request, reply and hold. Other changes do not wake it.
+  asio::awaitable<void> until(std::function<bool()> condition) { return wait_until(state_, std::move(condition)); }
+
   // ---- what is stored ----
   void put_object(const std::string& key, std::string bytes, s3_request::fields headers = s3_request::fields()) {
     const std::lock_guard lock(state_->script->mutex);
@@ -297,6 +300,14 @@ class s3_server {
     bool stopping = false;
     async_event stopped;
   };
+
+  static asio::awaitable<void> wait_until(std::shared_ptr<state> s, std::function<bool()> condition) {
+    for (;;) {
+      const async_event::ticket seen = s->script->changed.observe();
+      if (condition()) co_return;
+      co_await s->script->changed.wait(seen);
+    }
+  }
 
   static void close_later(const std::shared_ptr<connection>& c) {
     asio::post(c->socket.get_executor(), [c] {
