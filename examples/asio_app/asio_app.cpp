@@ -71,6 +71,11 @@ std::string what_of(const std::exception_ptr& e) {
 
 /// Publishes one batch after the other; every step is a completion callback on the strand. All members are touched on the strand only.
 class feed {
+  template <class Callback>
+  auto slot(Callback callback) {
+    return asio::bind_cancellation_slot(cancel_.slot(), std::move(callback));
+  }
+
  public:
   /// `failed` is called on the strand when the producer ends without having been asked to.
   feed(asio::io_context& context, bw::file_store store, std::function<void()> failed)
@@ -100,11 +105,6 @@ class feed {
   const std::string& problem() const noexcept { return problem_; }
 
  private:
-  template <class Callback>
-  auto slot(Callback callback) {
-    return asio::bind_cancellation_slot(cancel_.slot(), std::move(callback));
-  }
-
   void publish_next() {
     if (stopping_) return leave();
     const std::uint64_t seq = producer_.next_seq();

@@ -19,10 +19,10 @@ namespace quickstart {
 /// The byte that follows the run comes along, so that the pair across the border of two slices is trained exactly once.
 inline constexpr std::size_t slice_header = 16;
 
-class run {
+class token_run {
  public:
   /// Reads a slice. Throws std::runtime_error when its lengths contradict each other.
-  explicit run(batchweave::const_bytes slice) {
+  explicit token_run(batchweave::const_bytes slice) {
     std::uint32_t bytes = 0;
     if (slice.size() < slice_header) throw std::runtime_error("a slice of " + std::to_string(slice.size()) + " bytes has no header");
     std::memcpy(&offset_, slice.data(), 8);

@@ -283,6 +283,7 @@ int parent(options o, std::vector<std::string> words) {
   summary result;
   result.steps = total_steps;
   result.slices_per_step = o.slices;
+  result.kills_asked = o.kills;
   result.tokens = input.size();
   result.bytes = total_steps * o.slices * (slice_header + o.tokens_per_slice() + 1);
   supervisor(o, words, total_steps).run(result);

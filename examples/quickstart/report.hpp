@@ -70,7 +70,7 @@ class summary {
   std::uint64_t bytes = 0;   ///< in slices, as published
   double seconds = 0;
   std::uint64_t commits = 0, conflicts = 0;
-  std::uint32_t kills_producers = 0, kills_ranks = 0;
+  std::uint32_t kills_asked = 0, kills_producers = 0, kills_ranks = 0;
   std::vector<double> visible_ms;
   std::vector<std::string> faults;  ///< empty: every token exactly once
 
@@ -101,7 +101,8 @@ class summary {
     line("conflicts", std::to_string(conflicts));
     line("visible after, p50 / p99", fixed(visible(0.5)) + " / " + fixed(visible(0.99)) + " ms");
     line("kills survived", std::to_string(kills_producers + kills_ranks) + " (" + std::to_string(kills_producers) + " producers, " +
-                               std::to_string(kills_ranks) + " ranks)");
+                               std::to_string(kills_ranks) + " ranks)" +
+                               (kills_producers + kills_ranks < kills_asked ? "; the run was over before all " + std::to_string(kills_asked) : ""));
     line("every token exactly once", exactly_once() ? "yes" : "NO");
     for (const std::string& fault : faults) out += "  " + fault + "\n";
     return out;

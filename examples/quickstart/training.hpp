@@ -23,7 +23,7 @@ inline void train_on(const bw::slice& slice, checkpoint& to) {
     throw std::runtime_error("step " + std::to_string(slice.step()) + " came where step " + std::to_string(to.steps) + " was due");
   }
   for (std::size_t i = 0; i < slice.parts(); ++i) {
-    const run tokens(slice.part(i));
+    const token_run tokens(slice.part(i));
     to.model.train(tokens.text());
     to.seen.add(tokens.offset(), tokens.offset() + tokens.tokens());
   }
