@@ -1,0 +1,10 @@
+# Takes the newest clang++ that is installed, 16 or newer.
+set(_names)
+foreach(_v RANGE 24 16 -1)
+  list(APPEND _names clang++-${_v})
+endforeach()
+find_program(BATCHWEAVE_CLANG NAMES ${_names} clang++)
+if(NOT BATCHWEAVE_CLANG)
+  message(FATAL_ERROR "No clang++ found. Debian: apt-get install clang-19.")
+endif()
+set(CMAKE_CXX_COMPILER "${BATCHWEAVE_CLANG}")
