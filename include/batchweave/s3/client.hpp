@@ -154,7 +154,7 @@ class client {
     std::string text;
     std::string code;
     optional_failure sticky;  // an earlier attempt whose effect is not known
-    bool replayed = false, clock_learned = false, region_learned = false;
+    bool replayed = false, doubted = false, clock_learned = false, region_learned = false;
     unsigned hops = 0;
     std::optional<endpoint> redirected;
     std::string redirected_path;
@@ -387,6 +387,11 @@ class client {
         if (std::find(accept.begin(), accept.end(), status) != accept.end() && e.code != "NoSuchBucket") co_return std::nullopt;
         v = classify_answer(status, e.code);
         if (learn(*s, op, e)) continue;
+        if (op.what.method() == "HEAD" && (status == 400 || status == 409) && !op.doubted) {
+          // Without a body nobody says whether this is RequestTimeout or for ever: one more try tells.
+          op.doubted = true;
+          v = verdict(v->code(), v->fate(), true, v->poisons());
+        }
         bad = refusal(op, e, *v);
         if (op.writes && v->fate() == fate::unknown) op.sticky = *bad;
       }
@@ -606,6 +611,12 @@ class client {
     optional_failure bad = co_await perform(s, op, accept);
     if (bad) co_return bad;
     if (op.head.status == 409 && op.code != "BucketAlreadyOwnedByYou") {
+      // Some stores use one code for "yours" and "somebody else's": what counts is whether these credentials reach it.
+      request look("HEAD", std::string());
+      operation there(*s, "HEAD BUCKET", std::move(look), false);
+      const std::vector<int> none;
+      optional_failure out_of_reach = co_await perform(s, there, none);
+      if (!out_of_reach) co_return std::nullopt;
       co_return failure(errc::rejected, describe(*s, op) + ": 409 " + op.code).with_status(409).with_server_code(op.code).with_fate(fate::did_not_happen);
     }
     co_return std::nullopt;
