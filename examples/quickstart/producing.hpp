@@ -2,14 +2,15 @@
 #pragma once
 
 #include "any_policy.hpp"
-#include "any_store.hpp"
 #include "corpus.hpp"
 #include "options.hpp"
 #include "packing.hpp"
 #include "report.hpp"
 
 #include <batchweave/aio/clock.hpp>
+#include <batchweave/as_result.hpp>
 #include <batchweave/producer.hpp>
+#include <batchweave/store/any_store.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -19,6 +20,9 @@
 #include <vector>
 
 namespace quickstart {
+
+namespace bw = batchweave;
+namespace asio = boost::asio;
 
 /// Producer `index` packs tokens [begin, end).
 class share {
@@ -39,7 +43,7 @@ inline figures figures_of(const bw::producer_stats& stats, std::uint64_t steps) 
   return f;
 }
 
-inline asio::awaitable<void> produce(any_store store, options o, std::uint32_t index, std::filesystem::path figures_file) {
+inline asio::awaitable<void> produce(bw::any_store store, options o, std::uint32_t index, std::filesystem::path figures_file) {
   corpus input(o.sources);
   input.repeat(o.passes);
   const share mine(input, o, index);

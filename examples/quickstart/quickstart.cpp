@@ -3,8 +3,8 @@
 #include "bigram.hpp"
 #include "corpus.hpp"
 #include "coverage.hpp"
-#include "opening.hpp"
 #include "options.hpp"
+#include "place.hpp"
 #include "process.hpp"
 #include "producing.hpp"
 #include "report.hpp"
@@ -42,18 +42,21 @@ void run(asio::io_context& context, asio::awaitable<void> work, std::chrono::sec
     done = true;
   });
   const auto end = std::chrono::steady_clock::now() + limit;
-  while (!context.stopped()) {
+  context.restart();
+  while (!done) {
     context.run_for(std::chrono::milliseconds(50));
     check_interrupt();
     if (!done && std::chrono::steady_clock::now() > end) {
       throw std::runtime_error(what + " took more than " + std::to_string(limit.count()) + " s");
     }
+    if (!done && context.stopped()) throw std::logic_error(what + " stopped without an end");
   }
+  context.run_for(std::chrono::milliseconds(100));  // what was cancelled on the way out winds down
   if (thrown) std::rethrow_exception(thrown);
 }
 
 /// Makes the stream, and finds out now whether ranks can be opened on it, so that a wrong setting is told once and at once.
-asio::awaitable<void> prepare(any_store store, options o) {
+asio::awaitable<void> prepare(bw::any_store store, options o) {
   bw::stream_options stream;
   stream.slices(o.slices).producers(o.producers).codec(o.codec);
   co_await bw::create_stream(store, stream);
@@ -264,14 +267,13 @@ int parent(options o, std::vector<std::string> words) {
   o.run_name = own_store ? "stream" : "run-" + std::to_string(entropy());
 
   asio::io_context context;
-  any_store store = open_store(context.get_executor(), o);
+  const std::chrono::seconds limit(o.timeout);
+  run(context, make_place(context.get_executor(), o), limit, "preparing the store");
+  bw::any_store store = open_place(context.get_executor(), o);
   std::printf("input: %zu files, %llu bytes, %llu passes; %u producers, %u ranks, %u slices; stream in %s; seed %llu\n", input.files(),
               static_cast<unsigned long long>(input.one_pass()), static_cast<unsigned long long>(o.passes), o.producers, o.ranks, o.slices,
               store.name().c_str(), static_cast<unsigned long long>(o.seed));
   std::fflush(stdout);
-  const std::chrono::seconds limit(o.timeout);
-  run(context, make_place(context.get_executor(), o), limit, "preparing the store");
-  context.restart();
   run(context, prepare(store, o), limit, "creating the stream");
 
   for (const auto& [name, value] : {std::pair{"--store", o.store}, std::pair{"--run-name", o.run_name},
@@ -299,8 +301,7 @@ int parent(options o, std::vector<std::string> words) {
   if (o.keep) {
     std::printf("kept: %s, %s\n", store.name().c_str(), o.work_folder.c_str());
   } else {
-    context.restart();
-    run(context, remove_place(store, o), limit, "removing the stream");
+    run(context, remove_place(store), limit, "removing the stream");
   }
   return 0;
 }
@@ -314,7 +315,7 @@ int child(const std::vector<std::string>& words) {
     const options o = options::parse(std::vector<std::string>(words.begin() + 3, words.end()));
     const std::filesystem::path figures = figures_file(o, role, index, incarnation);
     asio::io_context context;
-    any_store store = open_store(context.get_executor(), o);
+    bw::any_store store = open_place(context.get_executor(), o);
     const std::chrono::seconds limit(o.timeout);
     if (role == "producer") run(context, produce(store, o, index, figures), limit, "producing");
     else run(context, train(store, o, index, checkpoint_file(o, index), figures), limit, "training");

@@ -1,13 +1,13 @@
 // The trainer role: one rank reads its slices in order, trains, and checkpoints the model together with the stream cursor.
 #pragma once
 
-#include "any_store.hpp"
 #include "checkpoint.hpp"
 #include "options.hpp"
 #include "packing.hpp"
 #include "report.hpp"
 
 #include <batchweave/consumer.hpp>
+#include <batchweave/store/any_store.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -17,6 +17,9 @@
 #include <utility>
 
 namespace quickstart {
+
+namespace bw = batchweave;
+namespace asio = boost::asio;
 
 inline void train_on(const bw::slice& slice, checkpoint& to) {
   if (slice.step() != to.steps) {
@@ -31,7 +34,7 @@ inline void train_on(const bw::slice& slice, checkpoint& to) {
   ++to.steps;
 }
 
-inline asio::awaitable<void> train(any_store store, options o, std::uint32_t rank, std::filesystem::path checkpoint_file,
+inline asio::awaitable<void> train(bw::any_store store, options o, std::uint32_t rank, std::filesystem::path checkpoint_file,
                                    std::filesystem::path figures_file) {
   checkpoint state;
   bw::consumer_options settings("quickstart");
