@@ -306,7 +306,7 @@ class file_folder {
     read_names(".tmp", [&](const char* entry) {
       if (!std::string_view(entry).starts_with("put-")) return;
       struct stat info {};
-      if (::fstatat(temp_.get(), entry, &info, AT_SYMLINK_NOFOLLOW) != 0 || info.st_ctim.tv_sec > old) return;
+      if (::fstatat(temp_.get(), entry, &info, AT_SYMLINK_NOFOLLOW) != 0 || info.st_mtim.tv_sec > old) return;
       const descriptor file(open_at(temp_.get(), entry, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
       if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlinkat(temp_.get(), entry, 0);
     });
