@@ -52,11 +52,23 @@ inline int connect_to(const std::string& host, const std::string& port) {
   return fd;
 }
 
-/// GETs of `length` bytes or PUTs of `length` bytes (when `body` is given) for `seconds`, `in_flight` connections.
+/// GETs of `length` bytes or PUTs of `length` bytes (when `body` is given) for `seconds`, `in_flight` connections, which are kept
+/// from one round to the next, as a pool keeps them.
 class raw_client {
  public:
-  raw_client(std::string host, std::string port, std::string path, std::size_t in_flight)
-      : host_(std::move(host)), port_(std::move(port)), path_(std::move(path)), in_flight_(in_flight) {}
+  raw_client(std::string host, const std::string& port, std::string path, std::size_t in_flight)
+      : host_(std::move(host)), path_(std::move(path)), poll_(::epoll_create1(EPOLL_CLOEXEC)), all_(in_flight) {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      all_[i].fd = connect_to(host_, port);
+      epoll_event e{};
+      e.events = EPOLLIN;
+      e.data.u64 = i;
+      ::epoll_ctl(poll_, EPOLL_CTL_ADD, all_[i].fd, &e);
+    }
+  }
+  raw_client(const raw_client&) = delete;
+  raw_client& operator=(const raw_client&) = delete;
+  ~raw_client() { ::close(poll_); }
 
   load get(std::uint64_t object, std::size_t length, double seconds) { return drive(object, length, seconds, nullptr); }
   load put(const char* body, std::size_t length, double seconds) { return drive(length, length, seconds, body); }
@@ -85,15 +97,10 @@ class raw_client {
   load drive(std::uint64_t object, std::size_t length, double seconds, const char* upload) {
     load result;
     range_walk walk(object, length);
-    const int poll = ::epoll_create1(0);
-    std::vector<exchange> all(in_flight_);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      all[i].fd = connect_to(host_, port_);
-      if (!upload) all[i].body.resize(length);
-      epoll_event e{};
-      e.events = EPOLLIN;
-      e.data.u64 = i;
-      ::epoll_ctl(poll, EPOLL_CTL_ADD, all[i].fd, &e);
+    const int poll = poll_;
+    std::vector<exchange>& all = all_;
+    for (exchange& x : all) {
+      if (!upload) x.body.resize(length);
     }
     const stopwatch watch;
     std::size_t busy = 0, names = 0;
@@ -134,7 +141,6 @@ class raw_client {
     }
     result.wall = watch.wall();
     result.cpu = watch.cpu();
-    ::close(poll);
     return result;
   }
 
@@ -203,8 +209,9 @@ class raw_client {
     }
   }
 
-  std::string host_, port_, path_;
-  std::size_t in_flight_;
+  std::string host_, path_;
+  int poll_;
+  std::vector<exchange> all_;
 };
 
 }  // namespace bench

@@ -118,14 +118,14 @@ inline void reset_peak_memory() {
 }
 
 /// The p-th part (0..1) of the values, nearest rank; NaN when there are none.
-inline double percentile(std::vector<double> v, double p) {
-  if (v.empty()) return std::numeric_limits<double>::quiet_NaN();
+inline double percentile(const std::vector<double>& values, double p) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> v = values;
+  std::sort(v.begin(), v.end());
   const auto rank = static_cast<std::size_t>(std::ceil(p * static_cast<double>(v.size())));
-  const auto at = v.begin() + static_cast<std::ptrdiff_t>(rank ? rank - 1 : 0);
-  std::nth_element(v.begin(), at, v.end());
-  return *at;
+  return v[rank ? rank - 1 : 0];
 }
-inline double median(std::vector<double> v) { return percentile(std::move(v), 0.5); }
+inline double median(const std::vector<double>& values) { return percentile(values, 0.5); }
 
 /// "64 KiB", "16 MiB".
 inline std::string size_text(std::uint64_t bytes) {
