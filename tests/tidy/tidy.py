@@ -8,7 +8,7 @@ import sys
 
 LAYER = {"base": 0, "aio": 1, "http": 2, "s3": 2, "store": 3, "tgb": 4, "manifest": 4, "commit": 5, "": 6, "testing": 7}
 PURE = {"base", "tgb", "manifest"}  # may include the base layer only, and no Asio
-S3_WITH_IO = {"s3/client.hpp", "s3/credentials.hpp"}
+S3_WITH_IO = {"s3/client.hpp", "s3/config.hpp", "s3/credentials.hpp"}
 
 # pattern, why, where it is allowed (relative to include/batchweave)
 BANNED = [
@@ -17,7 +17,9 @@ BANNED = [
     (r"\bdetached\b", "a detached coroutine loses its exception; use task_group", {"testing/"}),
     (r"\bs?rand\(", "randomness comes from base/random.hpp", set()),
     (r"\brandom_device\b", "randomness comes from base/random.hpp", {"base/random.hpp", "base/id128.hpp"}),
-    (r"\b(system_clock|steady_clock|high_resolution_clock)::now\b", "time comes from the clock", {"aio/clock.hpp", "http/", "testing/"}),
+    # file_folder: compares with modification times, which the file system takes from the wall clock
+    (r"\b(system_clock|steady_clock|high_resolution_clock)::now\b", "time comes from the clock",
+     {"aio/clock.hpp", "http/", "store/file_folder.hpp", "testing/"}),
     (r"[^\w.>:](time|gettimeofday|clock_gettime)\((nullptr|NULL|0|&)", "time comes from the clock", {"aio/clock.hpp", "testing/"}),
     (r"\bsleep_(for|until)\(", "nothing blocks", set()),
     (r"\bexperimental::channel\b", "not a queue on Boost 1.81", set()),
@@ -71,7 +73,7 @@ def check_header(name, text):
         for pattern, why, allowed in BANNED:
             if re.search(pattern, line) and not any(name.startswith(a) for a in allowed):
                 found.append(f"{at}: {pattern}: {why}")
-        if re.search(r"co_await[^;]*\(\s*\{", line) or re.search(r"co_await\s[^;(]*\([^;]*\b[a-z_:]+\{[^}]*\}[^;]*\)\s*;", line):
+        if re.search(r"co_await[^;]*\(\s*\{", line) or re.search(r"co_await\s[^;(]*\([^;]*\b(?!(?:std::)?u?(?:int\d+|size)_t\{)[a-z_:]*[a-z_]\{[^}]*\}[^;]*\)\s*;", line):
             found.append(f"{at}: a braced temporary in a co_await expression is destroyed twice by g++ 12.2; name it first")
     return found
 
@@ -82,8 +84,21 @@ def check_any(name, text):
             for pattern, what in [(r"\.\./" + "shared", "refers to a folder outside the project")] if re.search(pattern, line)]
 
 
+def check_readme(readme, program):
+    """The first C++ block of the README is made of lines of examples/hello, in order."""
+    block = re.search(r"```cpp\n(.*?)```", readme, re.S)
+    if not block:
+        return ["README.md: no C++ example"]
+    lines, at = [line.strip() for line in program.split("\n")], 0
+    for line in filter(None, (line.strip() for line in block.group(1).split("\n"))):
+        if line not in lines[at:]:
+            return [f"README.md: the line '{line}' is not in examples/hello/hello.cpp (or not in this order)"]
+        at = lines.index(line, at) + 1
+    return []
+
+
 def check_project(top):
-    found = []
+    found = check_readme((top / "README.md").read_text(), (top / "examples/hello/hello.cpp").read_text())
     include = top / "include" / "batchweave"
     for path in sorted(include.rglob("*.hpp")):
         found += check_header(path.relative_to(include).as_posix(), path.read_text())
