@@ -165,6 +165,8 @@ enum class fate {
 /// One failed operation: code, fate and enough context to act on. Never holds a credential.
 class failure {
  public:
+  /// Only for boost::system::result, which wants a default.
+  failure() : failure(errc::bug, "no failure") {}
   failure(errc code, std::string what) : code_(code), what_(std::move(what)) {}
 
   failure& with_fate(fate f) & { fate_ = f; return *this; }
@@ -196,6 +198,12 @@ class failure {
   std::string request_id_;
   std::string server_code_;
 };
+
+/// A failure with "context: " in front, whatever the value category of what `result::error()` returns.
+inline failure in_context(failure f, std::string_view context) {
+  f.in(context);
+  return f;
+}
 
 /// The exception that every throwing form throws. `code()` is in batchweave_category().
 class error : public boost::system::system_error {

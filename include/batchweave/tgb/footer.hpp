@@ -33,20 +33,20 @@ class footer {
 };
 
 namespace detail {
-inline void write_layout(wire::writer& w, const slice_layout& l) {
+inline void write_layout(byte_writer& w, const slice_layout& l) {
   w.varint(l.count);
   w.varint(l.alignment);
   w.u8(l.sizes.empty() ? 0 : 1);
   if (l.sizes.empty()) w.varint(l.fixed_size);
   for (std::uint64_t s : l.sizes) w.varint(s);
 }
-inline slice_layout read_layout(wire::reader& r) {
+inline slice_layout read_layout(byte_reader& r) {
   slice_layout l;
   const std::uint64_t count = r.varint();
   const std::uint64_t alignment = r.varint();
   l.count = static_cast<std::uint32_t>(count);
   l.alignment = alignment > (1u << 20) || count > 65536 ? 0 : static_cast<std::uint32_t>(alignment);  // 0 fails check()
-  if (r.u8() == 0) {
+  if (r.fixed(1) == 0) {
     l.fixed_size = r.varint();
   } else if (l.count <= r.left()) {
     l.sizes.reserve(l.count);
@@ -60,7 +60,7 @@ inline slice_layout read_layout(wire::reader& r) {
 
 /// Footer, its checksum, trailer: the tail of the object.
 inline std::vector<std::byte> encode_footer(const footer& f) {
-  wire::writer w;
+  byte_writer w;
   w.id(f.stream_id);
   w.text(f.producer);
   w.varint(f.epoch);
@@ -68,11 +68,11 @@ inline std::vector<std::byte> encode_footer(const footer& f) {
   w.text(f.state);
   w.text(f.metadata);
   detail::write_layout(w, f.layout);
-  w.u64(xxh3(w.bytes()));
+  w.fixed64(xxh3(w.bytes()));
   const std::uint64_t length = w.bytes().size();
-  w.u64(length);
-  w.u32(format);
-  w.raw(magic);
+  w.fixed64(length);
+  w.fixed32(format);
+  w.raw(as_bytes(magic));
   return w.take();
 }
 
@@ -80,17 +80,17 @@ inline std::vector<std::byte> encode_footer(const footer& f) {
 inline result<footer> read_footer(const_bytes tail) {
   const auto bad = [](std::string why) { return failure(errc::damaged, "TGB footer: " + std::move(why)); };
   if (tail.size() < trailer_bytes + checksum_bytes) return bad("only " + std::to_string(tail.size()) + " bytes");
-  wire::reader trailer(tail.last(trailer_bytes));
-  const std::uint64_t length = trailer.u64();
-  const std::uint32_t written = trailer.u32();
+  byte_reader trailer(tail.last(trailer_bytes));
+  const std::uint64_t length = trailer.fixed(8);
+  const std::uint32_t written = static_cast<std::uint32_t>(trailer.fixed(4));
   if (as_text(tail.last(magic.size())) != magic) return bad("the object does not end in the TGB magic");
   if (written > format) return bad("format " + std::to_string(written) + " was written by a newer batchweave");
   if (written != format) return bad("unknown format " + std::to_string(written));
   if (length != tail.size() - trailer_bytes) return bad("length " + std::to_string(length) + " does not fit");
   const const_bytes body = tail.first(static_cast<std::size_t>(length) - checksum_bytes);
-  wire::reader sum(tail.subspan(body.size(), checksum_bytes));
-  if (sum.u64() != xxh3(body)) return bad("checksum mismatch");
-  wire::reader r(body);
+  byte_reader sum(tail.subspan(body.size(), checksum_bytes));
+  if (sum.fixed(8) != xxh3(body)) return bad("checksum mismatch");
+  byte_reader r(body);
   footer f;
   f.stream_id = r.id();
   f.producer = r.text();
@@ -100,7 +100,7 @@ inline result<footer> read_footer(const_bytes tail) {
   f.metadata = r.text();
   f.layout = detail::read_layout(r);
   if (!r.ok() || r.left() != 0) return bad("malformed");
-  const result<void> usable = check(f.layout);
+  const result<void> usable = f.layout.check();
   if (!usable) return usable.error();
   return f;
 }

@@ -43,8 +43,8 @@ class read_plan {
   result<void> verify(const_bytes slices, const_bytes side) const {
     std::size_t s = 0, d = 0;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      wire::reader stored(side.subspan(d, checksum_bytes));
-      const std::uint64_t expected = stored.u64();
+      byte_reader stored(side.subspan(d, checksum_bytes));
+      const std::uint64_t expected = stored.fixed(8);
       if (expected != xxh3(slices.subspan(s, sizes_[i]))) {
         return failure(errc::damaged, "checksum mismatch in slice " + std::to_string(first_ + i));
       }
@@ -66,7 +66,7 @@ class read_plan {
 
 /// The share of `rank` in a world of `world`: slices [rank*S/world, (rank+1)*S/world). Errors: invalid_argument, damaged.
 inline result<read_plan> plan_read(const slice_layout& l, std::uint32_t rank, std::uint32_t world) {
-  const result<void> usable = check(l);
+  const result<void> usable = l.check();
   if (!usable) return usable.error();
   const result<void> divides = check_world_size(l.count, world);
   if (!divides) return divides.error();

@@ -56,7 +56,7 @@ inline result<object> write(std::span<const const_bytes> slices, footer f, std::
     l.fixed_size = 0;
     for (const_bytes s : slices) l.sizes.push_back(s.size());
   }
-  if (!check(l)) return invalid("alignment " + std::to_string(alignment) + " is not a power of two up to 1048576");
+  if (!l.check()) return invalid("alignment " + std::to_string(alignment) + " is not a power of two up to 1048576");
 
   std::vector<std::size_t> side_sizes;
   std::size_t side_total = 0;

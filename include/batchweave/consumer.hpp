@@ -1,0 +1,523 @@
+// The role that reads every step whole, in the one global order, and hands out one rank's share of each.
+#pragma once
+
+#include <batchweave/aio/clock.hpp>
+#include <batchweave/aio/event.hpp>
+#include <batchweave/aio/memory_budget.hpp>
+#include <batchweave/aio/patiently.hpp>
+#include <batchweave/aio/task_group.hpp>
+#include <batchweave/as_result.hpp>
+#include <batchweave/base/error.hpp>
+#include <batchweave/base/random.hpp>
+#include <batchweave/commit/tail.hpp>
+#include <batchweave/cursor.hpp>
+#include <batchweave/manifest/naming.hpp>
+#include <batchweave/slice.hpp>
+#include <batchweave/store/store.hpp>
+#include <batchweave/tgb/reader.hpp>
+
+#include <boost/asio/strand.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace batchweave {
+
+/// Settings of one consumer: one rank of one group. Where to start must be said: start(cursor) or start_at(step).
+class consumer_options {
+ public:
+  /// `group`: the training run or evaluator, 1 to 128 characters of [A-Za-z0-9._-].
+  explicit consumer_options(std::string group) : group_(std::move(group)) {}
+
+  /// 0 <= rank < world_size. Default 0.
+  consumer_options& rank(std::uint32_t r) { rank_ = r; return *this; }
+  /// Number of data-parallel ranks; must divide the slices per step; may differ from run to run. Default 1.
+  consumer_options& world_size(std::uint32_t n) { world_ = n; return *this; }
+  /// Continue exactly there. An empty cursor, or one of another stream, is an error at open.
+  consumer_options& start(cursor c) { cursor_ = std::move(c); step_.reset(); return *this; }
+  /// Start at a step that the caller names, 0 for the first of the stream.
+  consumer_options& start_at(std::uint64_t step) { step_ = step; cursor_.reset(); return *this; }
+  /// Steps fetched ahead of delivery, as far as the budget allows. Default 4.
+  consumer_options& prefetch(std::size_t steps) { prefetch_ = std::max<std::size_t>(1, steps); return *this; }
+  /// Bounds the bytes that are fetched but not delivered; share one among roles. Default: 256 MiB of its own.
+  consumer_options& budget(memory_budget b) { budget_ = std::move(b); return *this; }
+  /// Where slices live. Must outlive them. Default: the process's default resource.
+  consumer_options& memory_resource(std::pmr::memory_resource* m) { memory_ = m; return *this; }
+  /// Longest pause between two looks for a new version. Default 200 ms.
+  consumer_options& poll_interval(duration d) { poll_ = d; return *this; }
+  /// next() fails with waited_too_long, and says why, when no step arrives for this long. Default: waits for ever.
+  consumer_options& max_wait(duration d) { max_wait_ = d; return *this; }
+  /// How long an operation keeps trying while the store is down or throttles. Default 10 min.
+  consumer_options& give_up_after(duration d) { patience_ = d; return *this; }
+  consumer_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
+  consumer_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
+
+  const std::string& group() const noexcept { return group_; }
+  std::uint32_t rank() const noexcept { return rank_; }
+  std::uint32_t world_size() const noexcept { return world_; }
+  const std::optional<cursor>& start() const noexcept { return cursor_; }
+  const std::optional<std::uint64_t>& start_at() const noexcept { return step_; }
+  std::size_t prefetch() const noexcept { return prefetch_; }
+  const memory_budget& budget() const noexcept { return budget_; }
+  std::pmr::memory_resource* memory_resource() const noexcept { return memory_; }
+  duration poll_interval() const noexcept { return poll_; }
+  std::optional<duration> max_wait() const noexcept { return max_wait_; }
+  duration give_up_after() const noexcept { return patience_; }
+  const any_clock& clock() const noexcept { return clock_; }
+  random64 random() const noexcept { return random_; }
+
+ private:
+  std::string group_;
+  std::uint32_t rank_ = 0;
+  std::uint32_t world_ = 1;
+  std::optional<cursor> cursor_;
+  std::optional<std::uint64_t> step_;
+  std::size_t prefetch_ = 4;
+  memory_budget budget_;
+  std::pmr::memory_resource* memory_ = std::pmr::get_default_resource();
+  duration poll_ = std::chrono::milliseconds(200);
+  std::optional<duration> max_wait_;
+  duration patience_ = std::chrono::minutes(10);
+  any_clock clock_;
+  random64 random_;
+};
+static_assert(!std::is_aggregate_v<consumer_options>);
+
+/// A handle to one open consumer; made by open_consumer(). Move-only. Destroying it stops its prefetch.
+///
+/// Follows the log and fetches ahead in coroutines on a strand of the executor that opened it, so that executor may belong to a thread
+/// pool. Thread safety: distinct objects are independent; await one operation of an object at a time, from any thread.
+template <object_store Store>
+class consumer {
+ public:
+  consumer() = default;
+  consumer(consumer&&) noexcept = default;
+  consumer& operator=(consumer&& o) noexcept {
+    if (this != &o) {
+      abandon();
+      core_ = std::move(o.core_);
+    }
+    return *this;
+  }
+  ~consumer() { abandon(); }
+
+  /// The next step's share of this rank, or nullopt when the stream has ended, at the same step for every rank. Waits until the step is
+  /// visible. Every byte was checked against its checksum (I8).
+  /// Errors, all with step, rank, key and range: damaged, object_missing, reclaimed, budget_too_small, waited_too_long, those of the
+  /// store. After an error the cursor still names the step that failed.
+  /// Cancellation: nothing is lost, the next call delivers the same step.
+  asio::awaitable<std::optional<slice>> next() { return core::next(core_); }
+
+  /// Moves when a step is handed out, not when it is fetched.
+  batchweave::cursor cursor() const {
+    const std::lock_guard lock(core_->mutex);
+    return batchweave::cursor(core_->stream.id, core_->deliver);
+  }
+  const manifest::stream_info& stream() const noexcept { return core_->stream; }
+
+  /// Why next() would wait now, or empty: for logs and dashboards.
+  std::string waiting_for() const {
+    const std::lock_guard lock(core_->mutex);
+    return core_->reason();
+  }
+
+ private:
+  template <object_store S>
+  friend asio::awaitable<consumer<S>> open_consumer(S, consumer_options);
+
+  struct fetched {
+    bool done = false;
+    std::optional<slice> value;
+    std::optional<failure> failed;
+    memory_budget::lease room;
+  };
+  struct known_step {
+    std::uint64_t step = 0;
+    manifest::tgb_entry entry;
+  };
+
+  struct core {
+    core(Store s, consumer_options o, manifest::stream_info i, asio::any_io_executor ex)
+        : store(std::move(s)), options(std::move(o)), stream(std::move(i)), clock(options.clock()), budget(options.budget()),
+          random(options.random()), tasks(std::move(ex)) {}
+
+    using self_ptr = std::shared_ptr<core>;
+    static constexpr std::size_t known_ahead = 4096;  // entries held before following pauses
+
+    Store store;
+    consumer_options options;
+    manifest::stream_info stream;
+    any_clock clock;
+    memory_budget budget;
+    random64 random;  // only follow and open use it
+    task_group tasks;
+
+    std::mutex mutex;  // guards all below
+    async_event changed;
+    std::uint64_t deliver = 0;         // next step for the caller
+    std::uint64_t discover = 0;        // next step to find in the log
+    std::uint64_t start_fetch = 0;     // next step to fetch
+    std::deque<known_step> known;      // steps [start_fetch, discover)
+    std::deque<std::shared_ptr<fetched>> window;  // steps [deliver, start_fetch)
+    std::optional<std::uint64_t> final_step;
+    std::optional<failure> stopped_by;
+    std::string last_committer;
+    std::uint64_t head = 0;
+    time_point head_moved{};
+
+    std::string reason() const {
+      if (!window.empty() && window.front()->done) return {};
+      if (!window.empty()) return "step " + std::to_string(deliver) + " is being fetched";
+      if (final_step && deliver >= *final_step) return {};
+      if (discover > deliver) return "step " + std::to_string(deliver) + " waits for room in the memory budget";
+      const double age = std::chrono::duration<double>(clock.now() - head_moved).count();
+      std::string text = "waiting for step " + std::to_string(deliver) + ": the stream has " + std::to_string(head) + " steps since " +
+                         std::to_string(age) + " s";
+      if (!last_committer.empty()) text += ", last commit by producer " + last_committer;
+      return text;
+    }
+
+    void stop(failure f) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!stopped_by) stopped_by = std::move(f);
+      }
+      changed.notify();
+    }
+
+    // ---- next ----------------------------------------------------------------------------------------------------
+
+    static asio::awaitable<std::optional<slice>> next(self_ptr self) {
+      const time_point begun = self->clock.now();
+      for (;;) {
+        const async_event::ticket seen = self->changed.observe();
+        std::optional<slice> out;
+        bool got = false;
+        {
+          const std::lock_guard lock(self->mutex);
+          if (!self->window.empty() && self->window.front()->done) {
+            fetched& front = *self->window.front();
+            if (front.failed) throw error(*front.failed);
+            out = std::move(front.value);
+            self->window.pop_front();
+            ++self->deliver;
+            got = true;
+          } else if (self->window.empty()) {
+            if (self->final_step && self->deliver >= *self->final_step) co_return std::nullopt;
+            // What is known is delivered before a failure to learn more is reported.
+            if (self->stopped_by && self->known.empty()) throw error(*self->stopped_by);
+          }
+          if (!got && self->options.max_wait() && self->clock.now() >= begun + *self->options.max_wait()) {
+            throw error(failure(errc::waited_too_long, self->who() + self->reason()).with_fate(fate::did_not_happen));
+          }
+        }
+        if (got) {
+          self->changed.notify();
+          co_return out;
+        }
+        if (self->options.max_wait()) co_await self->changed.wait_until(seen, self->clock, begun + *self->options.max_wait());
+        else co_await self->changed.wait(seen);
+      }
+    }
+
+    std::string who() const {
+      return "group " + options.group() + " rank " + std::to_string(options.rank()) + "/" + std::to_string(options.world_size()) + ": ";
+    }
+
+    // ---- follow the log ------------------------------------------------------------------------------------------
+
+    // Takes the entries of one version that are still to come; true when the stream ends with it.
+    bool absorb(const manifest::version& v) {
+      bool ended = false;
+      {
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < v.entries.size(); ++i) {
+          if (v.first_step + i != discover) continue;
+          known_step k;
+          k.step = discover++;
+          k.entry = v.entries[i];
+          known.push_back(std::move(k));
+        }
+        if (v.summary.next_step > head || head_moved == time_point{}) {
+          head = v.summary.next_step;
+          head_moved = clock.now();
+          if (!v.entries.empty()) last_committer = v.entries.back().producer;
+        }
+        if (v.summary.closed) final_step = v.summary.final_step;
+        ended = v.summary.closed && discover >= v.summary.final_step;
+      }
+      changed.notify();
+      return ended;
+    }
+
+    static asio::awaitable<void> follow(self_ptr self, std::uint64_t number) {
+      try {
+        bool more = true;
+        while (more) more = co_await self->follow_one(number);
+      } catch (const boost::system::system_error& e) {
+        if (e.code() == asio::error::operation_aborted) throw;
+        self->stop(failure(errc::bug, self->who() + "following the log: " + e.what()));
+      }
+    }
+
+    asio::awaitable<bool> follow_one(std::uint64_t& number) {
+      for (;;) {
+        const async_event::ticket seen = changed.observe();
+        {
+          const std::lock_guard lock(mutex);
+          if (known.size() < known_ahead) break;
+        }
+        co_await changed.wait(seen);
+      }
+      duration pause = std::min<duration>(options.poll_interval(), std::chrono::milliseconds(5));
+      for (;;) {
+        auto read = [&] { return commit::read_version(store, stream, number); };
+        result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read);
+        if (!entry) {
+          stop(in_context(entry.error(), who() + "following the log"));
+          co_return false;
+        }
+        if (entry->what == commit::log_entry::kind::present) {
+          ++number;
+          co_return !absorb(*entry->version);
+        }
+        if (entry->what == commit::log_entry::kind::tombstone) {
+          std::uint64_t wanted = 0;
+          {
+            const std::lock_guard lock(mutex);
+            wanted = discover;
+          }
+          result<std::uint64_t> found = co_await locate(wanted);
+          if (!found) {
+            stop(found.error());
+            co_return false;
+          }
+          number = *found;
+          co_return true;
+        }
+        const double jitter = random.uniform(0.75, 1.25);
+        co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(pause.count()) * jitter)));
+        pause = std::min(options.poll_interval(), pause * 2);
+      }
+    }
+
+    // The number of the version that holds `step`, or of the next version when the step is not there yet.
+    // Versions and steps are both monotone: interpolation, then bisection, O(log versions) reads.
+    asio::awaitable<result<std::uint64_t>> locate(std::uint64_t step) {
+      auto read_tail = [&] { return commit::find_tail(store, stream, 0); };
+      result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read_tail);
+      if (!tail) co_return in_context(tail.error(), who() + "opening at step " + std::to_string(step));
+      const manifest::version& newest = *tail->version;
+      {
+        const std::lock_guard lock(mutex);
+        head = newest.summary.next_step;
+        head_moved = clock.now();
+        if (newest.summary.closed) final_step = newest.summary.final_step;
+      }
+      if (step < newest.summary.trim_step) {
+        co_return failure(errc::reclaimed, who() + "step " + std::to_string(step) + " was reclaimed; the oldest step left is " +
+                                               std::to_string(newest.summary.trim_step));
+      }
+      if (step > newest.summary.next_step) {
+        co_return failure(errc::beyond_end, who() + "step " + std::to_string(step) + " is beyond the stream's " +
+                                                std::to_string(newest.summary.next_step) + " steps");
+      }
+      if (step == newest.summary.next_step) co_return newest.number + 1;
+      if (step >= newest.first_step) co_return newest.number;
+      std::uint64_t low = std::max<std::uint64_t>(1, newest.summary.oldest_version);  // may hold it
+      std::uint64_t high = newest.number;                                              // first_step > step
+      std::uint64_t low_step = newest.summary.trim_step;
+      std::uint64_t high_step = newest.first_step;
+      for (unsigned probes = 0; low < high; ++probes) {
+        std::uint64_t at = low + (high - low) / 2;
+        if (probes % 2 == 0 && high_step > low_step) {
+          const double share = static_cast<double>(step - low_step) / static_cast<double>(high_step - low_step);
+          at = std::min(high - 1, low + static_cast<std::uint64_t>(share * static_cast<double>(high - low)));
+        }
+        auto read = [&] { return commit::read_version(store, stream, at); };
+        result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read);
+        if (!entry) co_return in_context(entry.error(), who() + "finding step " + std::to_string(step));
+        if (entry->what != commit::log_entry::kind::present) {
+          low = at + 1;  // reclaimed meanwhile: the step, if still there, lies later
+          continue;
+        }
+        const manifest::version& v = *entry->version;
+        if (step < v.first_step) {
+          high = at;
+          high_step = v.first_step;
+        } else if (step >= v.summary.next_step) {
+          low = at + 1;
+          low_step = v.summary.next_step;
+        } else {
+          co_return at;
+        }
+      }
+      co_return failure(errc::reclaimed, who() + "no version of the log holds step " + std::to_string(step) +
+                                             " any more; it was reclaimed while it was looked for");
+    }
+
+    // ---- fetch ---------------------------------------------------------------------------------------------------
+
+    static asio::awaitable<void> prefetch(self_ptr self) {
+      try {
+        for (;;) co_await prefetch_one(self);
+      } catch (const boost::system::system_error& e) {
+        if (e.code() == asio::error::operation_aborted) throw;
+        self->stop(failure(errc::bug, self->who() + "prefetching: " + e.what()));
+      }
+    }
+
+    static asio::awaitable<void> prefetch_one(self_ptr self) {
+      known_step step;
+      for (;;) {
+        const async_event::ticket seen = self->changed.observe();
+        bool ready = false;
+        {
+          const std::lock_guard lock(self->mutex);
+          ready = !self->known.empty() && self->window.size() < self->options.prefetch();
+          if (ready) step = self->known.front();
+        }
+        if (ready) break;
+        co_await self->changed.wait(seen);
+      }
+      auto place = std::make_shared<fetched>();
+      const std::string unit = self->who() + "step " + std::to_string(step.step);
+      result<tgb::read_plan> plan = tgb::plan_read(step.entry.layout, self->options.rank(), self->options.world_size());
+      if (!plan) {
+        place->failed = in_context(plan.error(), unit);
+      } else {
+        result<memory_budget::lease> room = co_await self->budget.acquire(plan->range_length(), unit);
+        if (!room) place->failed = room.error();
+        else place->room = std::move(*room);
+      }
+      place->done = place->failed.has_value();
+      {
+        const std::lock_guard lock(self->mutex);
+        self->known.pop_front();
+        self->window.push_back(place);
+        ++self->start_fetch;
+      }
+      if (place->done) self->changed.notify();
+      else self->tasks.spawn(fetch(self, std::move(step), std::move(*plan), std::move(place)));
+    }
+
+    static asio::awaitable<void> fetch(self_ptr self, known_step step, tgb::read_plan plan, std::shared_ptr<fetched> place) {
+      std::optional<failure> failed;
+      std::optional<slice> value;
+      try {
+        result<slice> got = co_await self->read_slice(step, plan);
+        // Wrong bytes with the right length: one more try, over another request, tells a bad wire from a bad object.
+        if (!got && got.error().code() == errc::damaged) got = co_await self->read_slice(step, plan);
+        if (got) value = std::move(*got);
+        else failed = got.error();
+      } catch (const boost::system::system_error& e) {
+        if (e.code() == asio::error::operation_aborted) throw;
+        failed = failure(errc::bug, self->who() + "fetching: " + e.what());
+      }
+      {
+        const std::lock_guard lock(self->mutex);
+        place->value = std::move(value);
+        place->failed = std::move(failed);
+        place->room.release();
+        place->done = true;
+      }
+      self->changed.notify();
+    }
+
+    asio::awaitable<result<slice>> read_slice(const known_step& step, const tgb::read_plan& plan) {
+      const manifest::tgb_entry& e = step.entry;
+      const std::string key = manifest::tgb_key(e.producer, e.epoch, e.seq);
+      const byte_range range(plan.range_offset(), plan.range_length());
+      const std::string where = who() + "step " + std::to_string(step.step) + ", " + store.name() + " " + key + ", " + range.to_string();
+      byte_buffer data(plan.slice_bytes(), options.memory_resource());
+      byte_buffer side(plan.side_bytes());
+      if (range.length() > 0) {
+        random64 jitter(step.step ^ stream.id.lo());
+        auto read = [&] {
+          const mutable_buffers into = plan.scatter(data.bytes(), side.bytes());
+          return store.get(key, range, into);
+        };
+        result<read_outcome> got = co_await patiently(clock, jitter, options.give_up_after(), read);
+        if (!got) co_return in_context(got.error(), where);
+        if (!got->found()) {
+          co_return failure(errc::object_missing, where + ": the object is gone although the log names it; roll back to a retained "
+                                                          "checkpoint or restore the object");
+        }
+        if (got->bytes() != range.length()) {
+          co_return failure(errc::damaged, where + ": the object has " + std::to_string(got->object_size()) +
+                                               " bytes, too few for the range; it is truncated");
+        }
+      }
+      result<void> checked = plan.verify(data.bytes(), side.bytes());
+      if (!checked) co_return in_context(checked.error(), where);
+      co_return slice(step.step, std::move(data), plan.slice_sizes(), e.producer, e.samples, e.tag);
+    }
+  };
+
+  explicit consumer(std::shared_ptr<core> c) : core_(std::move(c)) {}
+  void abandon() noexcept {
+    if (core_) core_->tasks.cancel();
+    core_.reset();
+  }
+
+  std::shared_ptr<core> core_;
+};
+
+/// Opens one rank's view of the stream in `store` at the place that the options name. Requests: GET of the stream description,
+/// LIST + GET of the tail, and O(log versions) GETs when the step is not in the newest version.
+/// Errors: invalid_argument (no start, rank, a world size that does not divide the slices: the message lists those that do),
+/// stream_missing, stream_mismatch (cursor of another stream), reclaimed, beyond_end, those of the store; waits with back-off while the
+/// store throttles or is down, up to give_up_after. Cancellation: nothing is left behind.
+template <object_store Store>
+asio::awaitable<consumer<Store>> open_consumer(Store store, consumer_options options) {
+  using handle = consumer<Store>;
+  manifest::check_name("group", options.group()).value();
+  const std::string who = "group " + options.group() + " rank " + std::to_string(options.rank()) + ": ";
+  if (options.rank() >= options.world_size()) {
+    throw error(failure(errc::invalid_argument, who + "the rank must be below the world size " + std::to_string(options.world_size()))
+                    .with_fate(fate::did_not_happen));
+  }
+  if (!options.start() && !options.start_at()) {
+    throw error(failure(errc::invalid_argument, who + "nothing says where to start: use start(cursor) or start_at(step)")
+                    .with_fate(fate::did_not_happen));
+  }
+  if (options.start() && options.start()->empty()) {
+    throw error(failure(errc::invalid_argument, who + "the cursor is empty; a checkpoint without a cursor does not say where to go on, "
+                                                      "use start_at(step) to choose")
+                    .with_fate(fate::did_not_happen));
+  }
+  any_clock clock = options.clock();
+  random64 random = options.random();
+  auto read = [&] { return commit::read_stream_info(store); };
+  result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read);
+  if (!info) throw error(in_context(info.error(), who + "opening"));
+  result<void> divides = tgb::check_world_size(info->slices, options.world_size());
+  if (!divides) throw error(in_context(divides.error(), who + "opening"));
+  if (options.start() && options.start()->stream() != info->id) {
+    throw error(failure(errc::stream_mismatch, who + "the cursor belongs to stream " + options.start()->stream().to_string() +
+                                                   ", but " + store.name() + " holds stream " + info->id.to_string())
+                    .with_fate(fate::did_not_happen));
+  }
+  const std::uint64_t step = options.start() ? options.start()->next_step() : *options.start_at();
+  const asio::any_io_executor base = co_await asio::this_coro::executor;
+  const asio::any_io_executor strand = asio::make_strand(base);
+  auto core = std::make_shared<typename handle::core>(std::move(store), std::move(options), std::move(*info), strand);
+  core->deliver = core->discover = core->start_fetch = step;
+  result<std::uint64_t> number = co_await core->locate(step);
+  if (!number) throw error(number.error());
+  const bool ended = core->final_step && step >= *core->final_step;
+  if (!ended) core->tasks.spawn(handle::core::follow(core, *number));
+  core->tasks.spawn(handle::core::prefetch(core));
+  co_return handle(std::move(core));
+}
+
+}  // namespace batchweave
