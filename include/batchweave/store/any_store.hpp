@@ -15,8 +15,9 @@ namespace batchweave {
 /// thread safety are those of the store that is held.
 class any_store {
  public:
-  template <object_store S>
-    requires(!std::same_as<S, any_store>)
+  // Not a type constraint on S: asking whether an any_store is copyable must not ask for the concept again.
+  template <class S>
+    requires(!std::same_as<S, any_store>) && object_store<S>
   any_store(S store) : self_(std::make_shared<model<S>>(std::move(store))) {}
 
   asio::awaitable<result<read_outcome>> get(std::string key, byte_range range, mutable_buffers into) {
