@@ -103,6 +103,7 @@ class client {
       region = config.region();
       if (problem) return;
       at = *config.resolved_endpoint();
+      secure = at.tls();
       if (at.tls()) {
         auto context = http::make_tls_context(config.ca_file());
         if (context) tls = *context;
@@ -116,6 +117,7 @@ class client {
     std::shared_ptr<asio::ssl::context> tls;
     signer sign;
     optional_failure problem;
+    bool secure = false;
     std::atomic<std::int64_t> offset{0};  // seconds that the store's clock is ahead
     std::atomic<std::uint64_t> retries{0}, failed_aborts{0};
     std::mutex mutex;  // guards what follows
@@ -384,7 +386,9 @@ class client {
         if (status >= 200 && status < 300) co_return std::nullopt;
         const error_body e = parse_error(op.text).value_or(error_body());
         op.code = e.code;
-        if (std::find(accept.begin(), accept.end(), status) != accept.end() && e.code != "NoSuchBucket") co_return std::nullopt;
+        // A 404 counts as absence only from the store itself: a proxy's page or "no such user" says nothing about the key.
+        const bool absent = op.text.empty() || e.code == "NoSuchKey" || e.code == "NoSuchUpload" || e.code == "NotFound";
+        if (std::find(accept.begin(), accept.end(), status) != accept.end() && (status != 404 || absent)) co_return std::nullopt;
         v = classify_answer(status, e.code);
         if (learn(*s, op, e)) continue;
         if (op.what.method() == "HEAD" && (status == 400 || status == 409) && !op.doubted) {
@@ -482,7 +486,7 @@ class client {
   /// Puts the guarantee of its body on a request: a signed hash, or a checksum.
   static void protect(const state& s, operation& op) {
     const payload_signing how =
-        s.config.signing().value_or(s.at.tls() ? payload_signing::crc32c : payload_signing::signed_hash);
+        s.config.signing().value_or(s.secure ? payload_signing::crc32c : payload_signing::signed_hash);
     const std::size_t size = total_size(op.body);
     if (size <= small_body || how == payload_signing::signed_hash) {
       op.what.payload_hash(sha256_hex(op.body));
