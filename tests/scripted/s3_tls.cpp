@@ -1,0 +1,116 @@
+// TLS to the store: certificates, names, and connections that end without close_notify.
+#include "support/catch.hpp"
+#include "support/run.hpp"
+#include "support/s3_world.hpp"
+
+using namespace std::chrono_literals;
+namespace asio = boost::asio;
+namespace bw = batchweave;
+using test::s3_world;
+
+namespace {
+
+bw::testing::s3_server_options tls(const std::string& names = "DNS:localhost,IP:127.0.0.1", int days = 30) {
+  bw::testing::s3_server_options o;
+  o.tls(bw::testing::s3_certificate::make(names, days));
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("reads and writes over TLS") {
+  s3_world w(tls());
+  const std::string bytes = test::pattern(3u << 20);
+  auto body = [&]() -> asio::awaitable<void> {
+    const auto put = co_await test::put_text(w.store, "o", bytes, bw::put_condition::if_absent());
+    REQUIRE(test::good(put));
+    CHECK(put->applied());
+    const auto got = co_await test::get_text(w.store, "o", 1, bytes.size() - 2);
+    REQUIRE(test::good(got));
+    CHECK((*got == bytes.substr(1, bytes.size() - 2)));
+  };
+  w.run(body());
+  CHECK(w.server.unprotected_writes() == 0);
+}
+
+TEST_CASE("TR-05 TLS closed without close_notify") {
+  s3_world w(tls());
+  w.server.put_object("o", "0123456789");
+  auto body = [&]() -> asio::awaitable<void> {
+    SECTION("the length is satisfied: success") {
+      w.server.on("GET").close_after_reply().no_close_notify();
+      const auto got = co_await test::get_text(w.store, "o", 0, 10);
+      REQUIRE(test::good(got));
+      CHECK(*got == "0123456789");
+      const auto again = co_await test::get_text(w.store, "o", 0, 10);
+      REQUIRE(test::good(again));
+      CHECK(*again == "0123456789");
+    }
+    SECTION("the last chunk was seen: success") {
+      w.server.on("*").chunked().close_after_reply().no_close_notify();
+      const auto got = co_await test::get_text(w.store, "o", 0, 10);
+      REQUIRE(test::good(got));
+      CHECK(*got == "0123456789");
+      const auto page = co_await w.store.list("", "", 10);
+      REQUIRE(test::good(page));
+      CHECK(page->objects().size() == 1);
+    }
+    SECTION("neither: an error, never a short listing") {
+      bw::testing::s3_reply half(200);
+      half.body("<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
+      w.server.on("LIST").reply_with(half).until_close().no_close_notify();
+      const auto page = co_await w.store.list("", "", 10);
+      CHECK_FALSE(page.has_value());
+    }
+    SECTION("in mid-body: the rest is fetched") {
+      w.server.on("GET").nth(1).cut_body_after(4);
+      const auto got = co_await test::get_text(w.store, "o", 0, 10);
+      REQUIRE(test::good(got));
+      CHECK(*got == "0123456789");
+    }
+  };
+  w.run(body());
+}
+
+TEST_CASE("TR-12 a TLS handshake that is never answered") {
+  s3_world w(tls(), s3_world::hasty);
+  w.server.put_object("o", "x");
+  w.server.mute_next_connections(1000);
+  auto body = [&]() -> asio::awaitable<void> {
+    const auto got = co_await test::get_text(w.store, "o", 0, 1);
+    REQUIRE_FALSE(got.has_value());
+    CAPTURE(got.error().what());
+    CHECK(got.error().fate() == bw::fate::did_not_happen);
+    w.server.mute_next_connections(0);
+    const auto again = co_await test::get_text(w.store, "o", 0, 1);
+    REQUIRE(test::good(again));
+  };
+  w.run(body());
+}
+
+TEST_CASE("TR-21 certificates that must be refused") {
+  s3_world good(tls());
+  const auto refused = [&](s3_world& w, bw::s3_store store) {
+    auto body = [&]() -> asio::awaitable<void> {
+      const auto got = co_await test::get_text(store, "o", 0, 1);
+      REQUIRE_FALSE(got.has_value());
+      CAPTURE(got.error().what());
+      CHECK(got.error().code() == bw::errc::tls_failed);
+      CHECK(got.error().fate() == bw::fate::did_not_happen);
+    };
+    w.run(body());
+    CHECK(w.server.requests().empty());
+  };
+  SECTION("for another name") {
+    s3_world w(tls("DNS:other.example"));
+    refused(w, w.store);
+  }
+  SECTION("expired") {
+    s3_world w(tls("DNS:localhost,IP:127.0.0.1", -1));
+    refused(w, w.store);
+  }
+  SECTION("of an unknown authority") {
+    s3_world w(tls());
+    refused(w, w.store_that_trusts(good));
+  }
+}
