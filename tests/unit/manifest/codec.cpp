@@ -1,5 +1,6 @@
 // Both manifest codecs on random versions: round trips, damage of every kind, fixed bytes, bounded size; and the stream description.
 #include "support/catch.hpp"
+#include "support/seed.hpp"
 
 #include <batchweave/base/random.hpp>
 #include <batchweave/manifest/codec.hpp>
@@ -153,7 +154,7 @@ std::string hex(bw::const_bytes b) {
 }  // namespace
 
 TEST_CASE("versions survive both codecs, and the codec is recognised from the bytes") {
-  const std::uint64_t seed = Catch::rngSeed();
+  const std::uint64_t seed = test::seed();
   INFO("seed " << seed);
   bw::random64 r(seed);
   for (int i = 0; i < 300; ++i) {
@@ -192,7 +193,7 @@ TEST_CASE("every flipped byte, every truncation and every appended byte is rejec
 }
 
 TEST_CASE("hostile bytes under a valid checksum neither crash nor allocate beyond their size") {
-  const std::uint64_t seed = Catch::rngSeed();
+  const std::uint64_t seed = test::seed();
   INFO("seed " << seed);
   bw::random64 r(seed);
   const auto sound = m::binary::encode(golden_version());

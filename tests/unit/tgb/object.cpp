@@ -1,5 +1,6 @@
 // A TGB as bytes: layout arithmetic, what a rank reads of it, and every kind of damage to its footer and slices.
 #include "support/catch.hpp"
+#include "support/seed.hpp"
 
 #include <batchweave/base/random.hpp>
 #include <batchweave/tgb/reader.hpp>
@@ -94,7 +95,7 @@ TEST_CASE("layout arithmetic of fixed, variable and empty slices") {
 }
 
 TEST_CASE("every rank of every world size reads exactly its slices") {
-  const std::uint64_t seed = Catch::rngSeed();
+  const std::uint64_t seed = test::seed();
   INFO("seed " << seed);
   bw::random64 r(seed);
   for (int round = 0; round < 60; ++round) {
