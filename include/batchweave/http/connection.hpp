@@ -95,19 +95,22 @@ class watchdog {
     bool fired = false;
   };
   // Progress only moves the deadline; the timer looks at it when it fires, so that a busy transfer costs no timer operations.
-  static void wait(const std::shared_ptr<state>& s) {
-    s->armed = s->deadline;
-    s->timer.expires_at(std::chrono::time_point_cast<steady::duration>(s->deadline));
+  static void wait(const std::shared_ptr<state>& s) { wait_until(s, s->deadline); }
+  static void wait_until(const std::shared_ptr<state>& s, time_point when) {
+    s->armed = when;
+    s->timer.expires_at(std::chrono::time_point_cast<steady::duration>(when));
     s->timer.async_wait(asio::bind_executor(s->executor, [s](error_code ec) {
       if (ec || !s->socket) return;
-      if (std::chrono::time_point_cast<duration>(steady::now()) < s->deadline) {
+      const time_point now = std::chrono::time_point_cast<duration>(steady::now());
+      if (!s->fired && now < s->deadline) {
         wait(s);
         return;
       }
       s->fired = true;
-      s->armed = time_point::max();
       error_code ignored;
       s->socket->cancel(ignored);
+      // A composed read that is between two of its steps would start the next one: cancel until the exchange has seen it.
+      wait_until(s, now + std::chrono::milliseconds(20));
     }));
   }
   std::shared_ptr<state> state_;
