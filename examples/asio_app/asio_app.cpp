@@ -223,13 +223,31 @@ class ticker {
   bool stopped_ = false;
 };
 
-/// Re-opens the stream, ends it, reads the rest from `cursor`, and compares. Returns what is wrong, or nothing.
+/// Runs `context` until `operation` has ended, and returns what it returned. The context may still have work then: an open producer or
+/// consumer goes on in the background.
+template <class T>
+T wait_for(asio::io_context& context, asio::awaitable<T> operation) {
+  auto outcome = asio::co_spawn(context, std::move(operation), asio::use_future);
+  context.restart();
+  while (outcome.wait_for(std::chrono::seconds(0)) != std::future_status::ready) context.run_one();
+  return outcome.get();
+}
+
+/// Reads to the end of the stream. Returns what is wrong, or nothing.
+std::string read_rest(asio::io_context& context, bw::file_store store, bw::consumer_options options, std::uint64_t step, std::uint64_t end) {
+  consumer reading = wait_for(context, bw::open_consumer(store, std::move(options)));
+  while (std::optional<bw::slice> slice = wait_for(context, reading.next())) {
+    if (slice->step() != step || bw::as_text(slice->bytes()) != content_of(step)) return "step " + std::to_string(step) + " is wrong";
+    ++step;
+  }
+  return step == end ? "" : "the stream ends at step " + std::to_string(step) + " instead of " + std::to_string(end);
+}
+
+/// Re-opens the stream, ends it, reads it whole and from `cursor`, and compares. Returns what is wrong, or nothing.
 std::string verify(bw::file_store store, std::uint64_t acknowledged, std::uint64_t seen, bw::cursor cursor) {
   asio::io_context context;
   bw::producer_options feeding("feed");
-  auto opening = asio::co_spawn(context, bw::open_producer(store, feeding), asio::use_future);
-  context.run();
-  producer again = opening.get();
+  producer again = wait_for(context, bw::open_producer(store, feeding));
   const std::uint64_t committed = again.next_seq();
   if (committed < acknowledged) {
     return std::to_string(acknowledged) + " batches were acknowledged, only " + std::to_string(committed) + " are in the stream";
@@ -237,35 +255,16 @@ std::string verify(bw::file_store store, std::uint64_t acknowledged, std::uint64
   if (committed > 0 && again.state() != std::to_string(committed)) {
     return "the state '" + std::string(again.state()) + "' does not belong to batch " + std::to_string(committed - 1);
   }
-  context.restart();
-  auto closing = asio::co_spawn(context, again.close(), asio::use_future);
-  context.run();
-  closing.get();
+  wait_for(context, again.close());
 
-  const auto read_from = [&](bw::consumer_options options, std::uint64_t first) -> std::string {
-    context.restart();
-    auto open = asio::co_spawn(context, bw::open_consumer(store, std::move(options)), asio::use_future);
-    context.run_for(std::chrono::milliseconds(0));
-    while (open.wait_for(std::chrono::seconds(0)) != std::future_status::ready) context.run_one();
-    consumer reading = open.get();
-    for (std::uint64_t step = first;; ++step) {
-      auto next = asio::co_spawn(context, reading.next(), asio::use_future);
-      context.restart();
-      while (next.wait_for(std::chrono::seconds(0)) != std::future_status::ready) context.run_one();
-      const std::optional<bw::slice> slice = next.get();
-      if (!slice) return step == committed ? "" : "the stream ends at step " + std::to_string(step) + " instead of " + std::to_string(committed);
-      if (slice->step() != step || bw::as_text(slice->bytes()) != content_of(step)) return "step " + std::to_string(step) + " is wrong";
-    }
-  };
   bw::consumer_options whole("check");
   whole.start_at(0);
-  std::string wrong = read_from(whole, 0);
-  if (!wrong.empty()) return wrong;
-  if (cursor.empty()) return {};
+  std::string wrong = read_rest(context, store, whole, 0, committed);
+  if (!wrong.empty() || cursor.empty()) return wrong;
   if (cursor.next_step() != seen) return "the cursor is at step " + std::to_string(cursor.next_step()) + " after " + std::to_string(seen) + " steps";
   bw::consumer_options rest("asio-app");
   rest.start(cursor);
-  return read_from(rest, seen);
+  return read_rest(context, store, rest, seen, committed);
 }
 
 int run(const std::filesystem::path& folder, std::optional<long> sigint_after) {

@@ -344,6 +344,10 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     std::fflush(stdout);
     std::fprintf(stderr, "quickstart: %s\n", e.what());
+    const auto* failed = dynamic_cast<const batchweave::error*>(&e);
+    if (failed && failed->failure().code() == batchweave::errc::bucket_missing) {
+      std::fprintf(stderr, "quickstart: --create-bucket makes a bucket that is missing\n");
+    }
     return quickstart::interrupted ? 130 : 2;
   }
 }
