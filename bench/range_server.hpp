@@ -394,13 +394,16 @@ class range_server {
   void post(connection& c) {
     if (parameter(c.now.query, "delete")) {
       std::string_view xml = c.body;
+      std::string deleted;
       const std::string bucket = c.now.key.substr(0, c.now.key.find('/')) + "/";
       for (std::size_t at = 0; (at = xml.find("<Key>", at)) != std::string_view::npos;) {
         const std::size_t end = xml.find("</Key>", at);
-        objects_.erase(bucket + std::string(xml.substr(at + 5, end - at - 5)));
+        const std::string key(xml.substr(at + 5, end - at - 5));
+        objects_.erase(bucket + key);
+        deleted += "<Deleted><Key>" + key + "</Key></Deleted>";
         at = end;
       }
-      return answer(c, 200, "OK", "<DeleteResult></DeleteResult>", "Content-Type: application/xml\r\n");
+      return answer(c, 200, "OK", "<DeleteResult>" + deleted + "</DeleteResult>", "Content-Type: application/xml\r\n");
     }
     if (parameter(c.now.query, "uploads")) {
       const std::string id = "upload" + std::to_string(++etags_);
