@@ -51,13 +51,34 @@ class recycled final : public std::pmr::memory_resource {
   std::map<std::size_t, std::vector<void*>> free_;
 };
 
+/// Maps every block afresh and gives it back to the system, so that resident memory is what is in use, and counts.
+class mapped final : public std::pmr::memory_resource {
+ public:
+  std::size_t peak() const { return peak_; }
+
+ private:
+  void* do_allocate(std::size_t size, std::size_t) override {
+    void* p = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    live_ += size;
+    peak_ = std::max(peak_, live_);
+    return p;
+  }
+  void do_deallocate(void* p, std::size_t size, std::size_t) override {
+    ::munmap(p, size);
+    live_ -= size;
+  }
+  bool do_is_equal(const std::pmr::memory_resource& o) const noexcept override { return this == &o; }
+  std::size_t live_ = 0, peak_ = 0;
+};
+
 struct plan {
   std::size_t batch_bytes = 0;
   std::size_t in_flight = 1;
   double seconds = 1;
   std::size_t budget = std::size_t{256} << 20;
-  bool fresh_memory = false;
-  recycled* memory = nullptr;
+  bool touch = false;
+  std::pmr::memory_resource* memory = nullptr;
 };
 
 asio::awaitable<void> ingest(bw::any_store store, const plan* p, bench::load* out) {
@@ -73,9 +94,8 @@ asio::awaitable<void> ingest(bw::any_store store, const plan* p, bench::load* ou
   while (watch.wall() < p->seconds) {
     std::vector<bw::byte_buffer> parts;
     for (std::uint32_t i = 0; i < slices; ++i) {
-      if (p->fresh_memory) parts.emplace_back(p->batch_bytes / slices);
-      else parts.emplace_back(p->batch_bytes / slices, p->memory);
-      if (p->fresh_memory) std::memset(parts.back().data(), 1, parts.back().size());
+      parts.emplace_back(p->batch_bytes / slices, p->memory);
+      if (p->touch) std::memset(parts.back().data(), 1, parts.back().size());
       std::memcpy(parts.back().data(), &n, sizeof n);
     }
     bw::global_batch batch(std::move(parts));
@@ -216,14 +236,18 @@ int main(int argc, char** argv) {
 
     // As many uploads as the budget lets through; every batch in memory of its own. The caller holds one batch more than the budget.
     p.in_flight = 1000;
-    p.fresh_memory = true;
+    p.touch = true;
+    mapped fresh;
+    p.memory = &fresh;
     p.budget = 4 * batch + 4096;
     const std::uint64_t before = bench::resident_memory();
     bench::reset_peak_memory();
     drive(context, s3(bw::payload_signing::crc32c), p);
     const auto grown = static_cast<double>(bench::peak_memory() - std::min(before, bench::peak_memory()));
-    out.add("peak memory above the start, budget of 4 batches", grown / 1e6, "MB", static_cast<double>(p.budget) / 1e6);
-    out.expect(grown <= 1.25 * static_cast<double>(p.budget) + static_cast<double>(batch), "at most 1.25 budgets and the caller's batch");
+    const auto budget = static_cast<double>(p.budget);
+    out.add("peak bytes of batches, budget of 4 batches", static_cast<double>(fresh.peak()) / 1e6, "MB", budget / 1e6);
+    out.add("peak resident memory above the start", grown / 1e6, "MB", budget / 1e6);
+    out.expect(grown <= 1.1 * budget + static_cast<double>(batch), "at most 1.1 budgets and the one batch that the caller waits with");
     out.write();
   } catch (const std::exception& e) {
     std::cerr << "ingest: " << e.what() << '\n';
