@@ -263,8 +263,8 @@ class consumer {
       try {
         bool more = true;
         while (more) more = co_await self->follow_one(number);
-      } catch (const boost::system::system_error& e) {
-        if (e.code() == asio::error::operation_aborted) throw;
+      } catch (const std::exception& e) {  // a store may throw anything
+        if (is_cancellation(e)) throw;
         self->stop(failure(errc::bug, self->who() + "following the log: " + e.what()));
       }
     }
@@ -370,8 +370,8 @@ class consumer {
     static asio::awaitable<void> prefetch(self_ptr self) {
       try {
         for (;;) co_await prefetch_one(self);
-      } catch (const boost::system::system_error& e) {
-        if (e.code() == asio::error::operation_aborted) throw;
+      } catch (const std::exception& e) {  // a store may throw anything
+        if (is_cancellation(e)) throw;
         self->stop(failure(errc::bug, self->who() + "prefetching: " + e.what()));
       }
     }
@@ -419,8 +419,8 @@ class consumer {
         if (!got && got.error().code() == errc::damaged) got = co_await self->read_slice(step, plan);
         if (got) value = std::move(*got);
         else failed = got.error();
-      } catch (const boost::system::system_error& e) {
-        if (e.code() == asio::error::operation_aborted) throw;
+      } catch (const std::exception& e) {  // a store may throw anything
+        if (is_cancellation(e)) throw;
         failed = failure(errc::bug, self->who() + "fetching: " + e.what());
       }
       {

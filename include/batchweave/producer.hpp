@@ -54,7 +54,7 @@ class producer_options {
   /// Slices start at multiples of this power of two. Default 8.
   producer_options& alignment(std::uint32_t a) { alignment_ = a; return *this; }
   producer_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  /// Makes identifiers, jitter and the policy's draws reproducible.
+  /// Makes identifiers, jitter and the policy's draws reproducible. Incarnations that may run at one time need different seeds.
   producer_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
   const std::string& id() const noexcept { return id_; }
@@ -295,8 +295,8 @@ class basic_producer {
             p.uploaded = true;
           }
         }
-      } catch (const boost::system::system_error& e) {
-        if (e.code() == asio::error::operation_aborted) throw;
+      } catch (const std::exception& e) {  // a store may throw anything
+        if (is_cancellation(e)) throw;
         failed = failure(errc::bug, std::string("uploading: ") + e.what());
       }
       room.release();
@@ -368,8 +368,8 @@ class basic_producer {
       try {
         while (co_await self->commit_when_due()) {
         }
-      } catch (const boost::system::system_error& e) {
-        if (e.code() == asio::error::operation_aborted) throw;
+      } catch (const std::exception& e) {  // a store may throw anything
+        if (is_cancellation(e)) throw;
         self->stop(failure(errc::bug, std::string("committing: ") + e.what()));
       }
     }
@@ -564,7 +564,8 @@ class basic_producer {
         tail = std::move(*newest);
         known = tail.version->number;
         const manifest::producer_entry* there = commit::find_producer(tail.version->summary, options.id());
-        if (there && there->owner == owner) {  // our own try has landed
+        // Only after a try of ours: an earlier incarnation with the same seed has the same owner.
+        if (first_epoch && there && there->owner == owner && there->epoch == *first_epoch + 1) {
           me = commit::incarnation(options.id(), there->epoch, owner);
           break;
         }

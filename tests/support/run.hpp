@@ -28,6 +28,10 @@ inline void run(boost::asio::io_context& context, boost::asio::awaitable<void> w
   while (!done && std::chrono::steady_clock::now() < limit && context.run_one_for(std::chrono::seconds(1)) + 1 != 0) {
     if (context.stopped() && !done) break;
   }
+  // Handles that went out of scope have asked their coroutines to stop: let them, or their frames leak.
+  context.restart();
+  while (context.poll_one() != 0) {
+  }
   if (thrown) std::rethrow_exception(thrown);
   if (!done) throw std::runtime_error("the coroutine did not finish");
 }

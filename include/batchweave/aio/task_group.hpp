@@ -17,6 +17,12 @@
 
 namespace batchweave {
 
+/// Whether an exception only says that the operation was cancelled.
+inline bool is_cancellation(const std::exception& e) noexcept {
+  const auto* s = dynamic_cast<const boost::system::system_error*>(&e);
+  return s && s->code() == asio::error::operation_aborted;
+}
+
 /// Spawns on `executor`, which must be a strand or belong to a single-threaded context. Copies refer to the same group.
 /// Thread safe. The first exception that is not a cancellation is kept and rethrown by join().
 class task_group {
@@ -38,7 +44,7 @@ class task_group {
                      {
                        const std::lock_guard lock(s->mutex);
                        s->signals.remove(signal);
-                       if (e && !s->first && !is_cancellation(e)) s->first = e;
+                       if (e && !s->first && !only_cancelled(e)) s->first = e;
                      }
                      s->changed.notify();
                    }));
@@ -74,11 +80,11 @@ class task_group {
     async_event changed;
   };
 
-  static bool is_cancellation(const std::exception_ptr& e) {
+  static bool only_cancelled(const std::exception_ptr& e) {
     try {
       std::rethrow_exception(e);
-    } catch (const boost::system::system_error& s) {
-      return s.code() == asio::error::operation_aborted;
+    } catch (const std::exception& x) {
+      return is_cancellation(x);
     } catch (...) {
       return false;
     }
