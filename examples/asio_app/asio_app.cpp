@@ -6,11 +6,13 @@
 //   --sigint-after MS  raise SIGINT by itself after so many milliseconds (otherwise press Ctrl-C)
 //   folder             where the stream lives; must not hold one yet (default: a fresh temporary folder, removed at the end)
 // Exit code: 0 nothing lost, 1 otherwise.
+#include <batchweave/as_result.hpp>
 #include <batchweave/consumer.hpp>
 #include <batchweave/producer.hpp>
 #include <batchweave/store/file.hpp>
 #include <batchweave/stream.hpp>
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -169,7 +171,11 @@ class reader {
       options.start_at(0).poll_interval(std::chrono::milliseconds(20));
       consumer reading = asio::co_spawn(strand_, bw::open_consumer(store_, options), asio::use_future).get();
       cursor_ = reading.cursor();
-      while (std::optional<bw::slice> slice = next(reading).get()) {
+      for (;;) {
+        bw::result<std::optional<bw::slice>> got = next(reading).get();
+        if (!got && got.error().code() == bw::errc::cancelled) break;
+        const std::optional<bw::slice> slice = std::move(got.value());
+        if (!slice) break;
         if (bw::as_text(slice->bytes()) != content_of(slice->step())) throw std::runtime_error("wrong bytes at step " + std::to_string(slice->step()));
         ++steps_;
         cursor_ = reading.cursor();
@@ -179,11 +185,15 @@ class reader {
     }
   }
 
-  // Slots and signals have no locks: the operation is started where stop() emits, on the strand.
-  std::future<std::optional<bw::slice>> next(consumer& from) {
+  // Slots and signals have no locks: the operation is started where stop() emits, on the strand. as_result: a failure comes back as a
+  // value, so that no exception crosses threads.
+  using outcome = bw::result<std::optional<bw::slice>>;
+  std::future<outcome> next(consumer& from) {
     auto begin = [this, &from] {
-      if (stopping_) throw boost::system::system_error(asio::error::operation_aborted);
-      return asio::co_spawn(strand_, from.next(), asio::bind_cancellation_slot(cancel_.slot(), asio::use_future));
+      if (!stopping_) return asio::co_spawn(strand_, bw::as_result(from.next()), asio::bind_cancellation_slot(cancel_.slot(), asio::use_future));
+      std::promise<outcome> stopped;
+      stopped.set_value(bw::failure(bw::errc::cancelled, "the program is stopping"));
+      return stopped.get_future();
     };
     return asio::post(strand_, asio::use_future(begin)).get();
   }
@@ -284,8 +294,9 @@ int run(const std::filesystem::path& folder, std::optional<long> sigint_after) {
   ticker tick(context, [&] {
     std::cout << "tick: " << feeding.acknowledged() << " batches acknowledged, " << reading.steps() << " steps read\n" << std::flush;
   });
-  asio::signal_set signals(context, SIGINT, SIGTERM);
-  asio::steady_timer interrupt(context);
+  const asio::any_io_executor one_at_a_time = asio::make_strand(context);
+  asio::signal_set signals(one_at_a_time, SIGINT, SIGTERM);
+  asio::steady_timer interrupt(one_at_a_time);
   std::once_flag once;
   shut_down = [&] {
     std::call_once(once, [&] {
@@ -296,6 +307,7 @@ int run(const std::filesystem::path& folder, std::optional<long> sigint_after) {
   };
   signals.async_wait([&](const boost::system::error_code& ec, int) {
     if (ec) return;
+    signals.clear();  // a second Ctrl-C ends the program the hard way
     std::cout << "interrupted: cancelling\n" << std::flush;
     shut_down();
   });
@@ -314,7 +326,7 @@ int run(const std::filesystem::path& folder, std::optional<long> sigint_after) {
   reading.start();
   reading.join();
   shut_down();  // already done, unless the reader failed
-  asio::post(signals.get_executor(), [&] {
+  asio::post(one_at_a_time, [&] {
     signals.cancel();
     interrupt.cancel();
   });
