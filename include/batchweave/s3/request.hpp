@@ -58,7 +58,7 @@ class request {
  private:
   std::string method_ = "GET", key_;
   name_values query_, headers_;
-  std::string payload_hash_ = sha256_hex(std::string_view());
+  std::string payload_hash_{hash_of_nothing};
 };
 
 }  // namespace batchweave::s3

@@ -5,13 +5,14 @@
 #include <batchweave/base/clock.hpp>
 #include <batchweave/s3/credentials.hpp>
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ namespace batchweave::s3 {
 using name_values = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr std::string_view unsigned_payload = "UNSIGNED-PAYLOAD";
+/// SHA-256 of an empty body.
+inline constexpr std::string_view hash_of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 namespace detail {
 using digest256 = std::array<unsigned char, 32>;
@@ -43,11 +46,13 @@ inline std::string base64(const unsigned char* p, std::size_t n) {
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(r.data()), p, static_cast<int>(n));
   return r;
 }
-inline digest256 hmac(std::string_view key, std::string_view text) {
-  digest256 r{};
-  unsigned n = 0;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()), text.size(), r.data(), &n);
-  return r;
+// Looked up once: OpenSSL 3 otherwise searches its providers under a lock for every hash, which costs more than a short hash.
+inline const EVP_MD* sha256_algorithm() {
+  static const EVP_MD* const found = [] {
+    const EVP_MD* fetched = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+    return fetched ? fetched : EVP_sha256();
+  }();
+  return found;
 }
 inline std::string_view text_of(const digest256& d) { return {reinterpret_cast<const char*>(d.data()), d.size()}; }
 
@@ -74,11 +79,43 @@ class hasher {
  private:
   EVP_MD_CTX* context_;
 };
+
+// RFC 2104 over SHA-256. OpenSSL's own HMAC sets up several contexts a call.
+inline digest256 hmac(std::string_view key, std::string_view text) {
+  constexpr std::size_t block = 64;
+  std::array<unsigned char, block> inner{}, outer{};
+  if (key.size() > block) {
+    hasher h(sha256_algorithm());
+    h.update(as_bytes(key));
+    const auto short_key = h.finish();
+    std::copy(short_key.begin(), short_key.end(), inner.begin());
+  } else {
+    std::copy(key.begin(), key.end(), inner.begin());
+  }
+  for (std::size_t i = 0; i < block; ++i) {
+    outer[i] = inner[i] ^ 0x5c;
+    inner[i] ^= 0x36;
+  }
+  const auto bytes = [](const auto& b) { return std::as_bytes(std::span(b)); };
+  hasher first(sha256_algorithm());
+  first.update(bytes(inner));
+  first.update(as_bytes(text));
+  const auto middle = first.finish();
+  hasher second(sha256_algorithm());
+  second.update(bytes(outer));
+  second.update(bytes(middle));
+  const auto last = second.finish();
+  digest256 r{};
+  std::copy(last.begin(), last.end(), r.begin());
+  OPENSSL_cleanse(inner.data(), inner.size());
+  OPENSSL_cleanse(outer.data(), outer.size());
+  return r;
+}
 }  // namespace detail
 
 /// Lower-case hexadecimal SHA-256 of pieces.
 inline std::string sha256_hex(const const_buffers& pieces) {
-  detail::hasher h(EVP_sha256());
+  detail::hasher h(detail::sha256_algorithm());
   for (const auto& p : pieces) h.update(p);
   const auto d = h.finish();
   return detail::hex(d.data(), d.size());
