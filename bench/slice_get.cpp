@@ -24,12 +24,11 @@ struct round_state {
 };
 
 template <bench::bw::object_store S>
-bench::asio::awaitable<void> read_slices(S store, std::string key, round_state* state) {
-  std::vector<std::byte> buffer(state->length);
+bench::asio::awaitable<void> read_slices(S store, std::string key, round_state* state, bench::bw::mutable_bytes buffer) {
   while (state->watch.wall() < state->seconds) {
     const std::uint64_t offset = state->walk.next();
     const bench::bw::byte_range range(offset, state->length);
-    bench::bw::mutable_buffers into{bench::bw::mutable_bytes(buffer)};
+    bench::bw::mutable_buffers into{buffer};
     const double started = bench::now_seconds();
     bench::bw::result<bench::bw::read_outcome> got = co_await store.get(key, range, into);
     const double ended = bench::now_seconds();
@@ -46,11 +45,11 @@ bench::asio::awaitable<void> read_slices(S store, std::string key, round_state* 
 }
 
 template <bench::bw::object_store S>
-bench::load drive(bench::asio::io_context& context, S store, const std::string& key, std::size_t length, std::size_t in_flight,
-                  double seconds) {
+bench::load drive(bench::asio::io_context& context, S store, const std::string& key, std::size_t length,
+                  std::vector<std::vector<std::byte>>& buffers, double seconds) {
   round_state state{bench::range_walk(object_bytes, length), length, seconds, bench::stopwatch(), bench::load()};
   std::vector<bench::asio::awaitable<void>> work;
-  for (std::size_t i = 0; i < in_flight; ++i) work.push_back(read_slices(store, key, &state));
+  for (auto& b : buffers) work.push_back(read_slices(store, key, &state, bench::bw::mutable_bytes(b)));
   bench::run_all(context, std::move(work));
   state.result.wall = state.watch.wall();
   state.result.cpu = state.watch.cpu();
@@ -112,13 +111,15 @@ int main(int argc, char** argv) {
     if (only_length) lengths = {only_length};
     for (const std::size_t length : lengths) {
       bench::raw_client raw(host, port, "/bucket/range", in_flight);
+      // One for each request in flight, reused, like those of the raw client.
+      std::vector<std::vector<std::byte>> buffers(in_flight, std::vector<std::byte>(length));
       std::vector<bench::load> a, b;
       std::vector<double> w;
       // Unmeasured: connections, page faults and the server's caches.
-      if (only != "raw") drive(context, store, "range", length, in_flight, std::min(0.3, seconds));
+      if (only != "raw") drive(context, store, "range", length, buffers, std::min(0.3, seconds));
       if (only != "s3") raw.get(object_bytes, length, std::min(0.3, seconds));
       for (std::size_t r = 0; r < rounds; ++r) {
-        if (only != "raw") a.push_back(drive(context, store, "range", length, in_flight, seconds));
+        if (only != "raw") a.push_back(drive(context, store, "range", length, buffers, seconds));
         if (only != "s3") b.push_back(raw.get(object_bytes, length, seconds));
         if (with_wrk) w.push_back(wrk(url + "/bucket/range", length, in_flight, seconds));
       }
