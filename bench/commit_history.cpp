@@ -204,7 +204,7 @@ void measure_amplification(asio::io_context& context, report& out, std::size_t s
 
 int main(int argc, char** argv) {
   bench::arguments args(argc, argv,
-                        "commit_history [--json FILE] [--rounds N] [--histories 0,10000,1000000] [--per-version N] [--steps N] [--folder DIR]\n"
+                        "commit_history [--json FILE] [--check] [--rounds N] [--histories 0,10000,1000000] [--per-version N] [--steps N] [--folder DIR]\n"
                         "               [--endpoint URL --bucket B] (keys from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)\n"
                         "  --only commits|amplification");
   const std::string json = args.text("json");
@@ -218,6 +218,7 @@ int main(int argc, char** argv) {
   std::vector<std::uint64_t> histories;
   std::istringstream list(args.text("histories", "0,10000,1000000"));
   for (std::string h; std::getline(list, h, ',');) histories.push_back(std::strtoull(h.c_str(), nullptr, 10));
+  const bool check_promises = args.flag("check");
   args.done();
 
   try {
@@ -253,6 +254,7 @@ int main(int argc, char** argv) {
       for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{1} << 20}) measure_amplification(context, out, bytes, steps);
     }
     out.write();
+    if (check_promises && !out.all_kept()) return 3;
   } catch (const std::exception& e) {
     std::cerr << "commit_history: " << e.what() << '\n';
     return 1;

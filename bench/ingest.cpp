@@ -167,7 +167,7 @@ void rows(bench::report& out, const std::string& what, const std::vector<bench::
 
 int main(int argc, char** argv) {
   bench::arguments args(argc, argv,
-                        "ingest [--json FILE] [--seconds S] [--rounds N] [--batch-mib N] [--folder DIR | --no-folder] [--store URL]\n"
+                        "ingest [--json FILE] [--check] [--seconds S] [--rounds N] [--batch-mib N] [--folder DIR | --no-folder] [--store URL]\n"
                         "  --store: one more store, e.g. 's3://bench/ingest?endpoint=http://127.0.0.1:8000' (keys from the environment)");
   const std::string json = args.text("json");
   const double seconds = args.number("seconds", 2);
@@ -177,6 +177,7 @@ int main(int argc, char** argv) {
   const std::string folder =
       args.text("folder", (std::filesystem::temp_directory_path() / ("ingest." + std::to_string(::getpid()))).string());
   const std::string url = args.text("store");
+  const bool check_promises = args.flag("check");
   args.done();
 
   try {
@@ -249,6 +250,7 @@ int main(int argc, char** argv) {
     out.add("peak resident memory above the start", grown / 1e6, "MB", budget / 1e6);
     out.expect(grown <= 1.1 * budget + static_cast<double>(batch), "at most 1.1 budgets and the one batch that the caller waits with");
     out.write();
+    if (check_promises && !out.all_kept()) return 3;
   } catch (const std::exception& e) {
     std::cerr << "ingest: " << e.what() << '\n';
     return 1;

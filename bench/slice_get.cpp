@@ -81,7 +81,7 @@ double median_of(const std::vector<bench::load>& rounds, F f) {
 
 int main(int argc, char** argv) {
   bench::arguments args(argc, argv,
-                        "slice_get [--json FILE] [--seconds S] [--rounds N] [--in-flight N] [--length BYTES] [--endpoint URL] [--wrk] [--only s3|raw]\n"
+                        "slice_get [--json FILE] [--check] [--seconds S] [--rounds N] [--in-flight N] [--length BYTES] [--endpoint URL] [--wrk] [--only s3|raw]\n"
                         "  --endpoint: another server, http://host:port, that answers GET /bucket/range like bench/http_server");
   const std::string json = args.text("json");
   const double seconds = args.number("seconds", 2);
@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
   const std::string endpoint = args.text("endpoint");
   const std::string only = args.text("only");
   const bool with_wrk = args.flag("wrk");
+  const bool check_promises = args.flag("check");
   args.done();
 
   try {
@@ -140,6 +141,7 @@ int main(int argc, char** argv) {
       }
     }
     report.write();
+    if (check_promises && !report.all_kept()) return 3;
   } catch (const std::exception& e) {
     std::cerr << "slice_get: " << e.what() << '\n';
     return 1;

@@ -151,7 +151,7 @@ class report {
     }
     std::fflush(stdout);
   }
-  /// Holds a promise against a figure; the process then ends with 1 when it is not kept and --check was given.
+  /// Holds a promise against a figure. With --check the programs end with 3 when one is not kept.
   void expect(bool kept, const std::string& promise) {
     std::printf("  %s: %s\n", kept ? "ok" : "NOT KEPT", promise.c_str());
     all_kept_ = all_kept_ && kept;
