@@ -14,7 +14,7 @@ end() { bash "$HERE/ceph.sh" "$PORT" "$DIR" stop >/dev/null 2>&1 || :; [ -z "$OW
 trap end EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
 if (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; then echo "with-ceph: port $PORT is taken; set BATCHWEAVE_CEPH_PORT" >&2; exit 1; fi
 echo "with-ceph: starting Ceph on port $PORT (log: $DIR/log)"
-bash "$HERE/ceph.sh" "$PORT" "$DIR" start || { tail -n 20 "$DIR"/apt.log "$DIR"/log/* 2>/dev/null || :; echo "with-ceph: Ceph did not start" >&2; exit 1; }
+bash "$HERE/ceph.sh" "$PORT" "$DIR" start || { tail -n 5 "$DIR"/apt.log "$DIR"/log/*.err "$DIR"/log/*.out 2>/dev/null || :; echo "with-ceph: Ceph did not start" >&2; exit 1; }
 python3 "$HERE/make-bucket.py" "http://127.0.0.1:$PORT" bw-test
 export BATCHWEAVE_TEST_S3="s3://bw-test/run-$$?endpoint=http://127.0.0.1:$PORT"
 "$@"
