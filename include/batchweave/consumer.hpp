@@ -96,7 +96,7 @@ static_assert(!std::is_aggregate_v<consumer_options>);
 ///
 /// Follows the log and fetches ahead in coroutines on a strand of the executor that opened it, so that executor may belong to a thread
 /// pool. Thread safety: distinct objects are independent; await one operation of an object at a time, from any thread.
-template <object_store Store>
+template <object_store Store, class Codecs = manifest::builtin_codecs>
 class consumer {
  public:
   consumer() = default;
@@ -131,8 +131,8 @@ class consumer {
   }
 
  private:
-  template <object_store S>
-  friend asio::awaitable<consumer<S>> open_consumer(S, consumer_options);
+  template <class C, object_store S>
+  friend asio::awaitable<consumer<S, C>> open_consumer(S, consumer_options);
 
   struct fetched {
     bool done = false;
@@ -280,7 +280,7 @@ class consumer {
       }
       duration pause = std::min<duration>(options.poll_interval(), std::chrono::milliseconds(5));
       for (;;) {
-        auto read = [&] { return commit::read_version(store, stream, number); };
+        auto read = [&] { return commit::read_version<Codecs>(store, stream, number); };
         result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read);
         if (!entry) {
           stop(in_context(entry.error(), who() + "following the log"));
@@ -313,7 +313,7 @@ class consumer {
     // The number of the version that holds `step`, or of the next version when the step is not there yet.
     // Versions and steps are both monotone: interpolation, then bisection, O(log versions) reads.
     asio::awaitable<result<std::uint64_t>> locate(std::uint64_t step) {
-      auto read_tail = [&] { return commit::find_tail(store, stream, 0); };
+      auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
       result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read_tail);
       if (!tail) co_return in_context(tail.error(), who() + "opening at step " + std::to_string(step));
       const manifest::version& newest = *tail->version;
@@ -343,7 +343,7 @@ class consumer {
           const double share = static_cast<double>(step - low_step) / static_cast<double>(high_step - low_step);
           at = std::min(high - 1, low + static_cast<std::uint64_t>(share * static_cast<double>(high - low)));
         }
-        auto read = [&] { return commit::read_version(store, stream, at); };
+        auto read = [&] { return commit::read_version<Codecs>(store, stream, at); };
         result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read);
         if (!entry) co_return in_context(entry.error(), who() + "finding step " + std::to_string(step));
         if (entry->what != commit::log_entry::kind::present) {
@@ -477,9 +477,9 @@ class consumer {
 /// Errors: invalid_argument (no start, rank, a world size that does not divide the slices: the message lists those that do),
 /// stream_missing, stream_mismatch (cursor of another stream), reclaimed, beyond_end, those of the store; waits with back-off while the
 /// store throttles or is down, up to give_up_after. Cancellation: nothing is left behind.
-template <object_store Store>
-asio::awaitable<consumer<Store>> open_consumer(Store store, consumer_options options) {
-  using handle = consumer<Store>;
+template <class Codecs = manifest::builtin_codecs, object_store Store>
+asio::awaitable<consumer<Store, Codecs>> open_consumer(Store store, consumer_options options) {
+  using handle = consumer<Store, Codecs>;
   manifest::check_name("group", options.group()).value();
   const std::string who = "group " + options.group() + " rank " + std::to_string(options.rank()) + ": ";
   if (options.rank() >= options.world_size()) {
@@ -497,7 +497,7 @@ asio::awaitable<consumer<Store>> open_consumer(Store store, consumer_options opt
   }
   any_clock clock = options.clock();
   random64 random = options.random();
-  auto read = [&] { return commit::read_stream_info(store); };
+  auto read = [&] { return commit::read_stream_info<Codecs>(store); };
   result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read);
   if (!info) throw error(in_context(info.error(), who + "opening"));
   result<void> divides = tgb::check_world_size(info->slices, options.world_size());

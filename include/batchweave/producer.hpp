@@ -90,7 +90,7 @@ class producer_stats {
   const std::deque<duration>& visible() const noexcept { return visible_; }
 
  private:
-  template <object_store, commit::commit_policy>
+  template <object_store, commit::commit_policy, class>
   friend class basic_producer;
   std::uint64_t commits_ = 0, attempts_ = 0, conflicts_ = 0, batches_ = 0, bytes_ = 0;
   std::deque<duration> visible_;
@@ -104,7 +104,7 @@ class producer_stats {
 /// Every operation throws batchweave::error; as_result() turns that into a value. After fenced, or another failure that stops the
 /// producer, every operation reports that failure. Cancelling an operation only ends the wait: a batch that was
 /// accepted is uploaded and committed all the same, in order.
-template <object_store Store, commit::commit_policy Policy = commit::dac>
+template <object_store Store, commit::commit_policy Policy = commit::dac, class Codecs = manifest::builtin_codecs>
 class basic_producer {
  public:
   basic_producer() = default;
@@ -156,8 +156,8 @@ class basic_producer {
   asio::awaitable<void> detach() { return core::leave(core_); }
 
  private:
-  template <object_store S, commit::commit_policy P>
-  friend asio::awaitable<basic_producer<S, P>> open_producer(S, producer_options, P);
+  template <class C, object_store S, commit::commit_policy P>
+  friend asio::awaitable<basic_producer<S, P, C>> open_producer(S, producer_options, P);
 
   struct pending {
     std::uint64_t seq = 0;
@@ -415,7 +415,7 @@ class basic_producer {
         const time_point begun = clock.now();
         const std::uint64_t known = tail.version->number;
         if (attempt_number > 1 || commit::active_producers(*tail.version) > 1) {
-          auto read = [&] { return commit::find_tail(store, stream, known); };
+          auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
           result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
           if (!newest) {
             stop(in_context(newest.error(), "committing for producer " + me.producer));
@@ -441,7 +441,7 @@ class basic_producer {
           stop(next.error());
           co_return false;
         }
-        const auto encoded = manifest::encode_version(*next, stream.codec);
+        const auto encoded = Codecs::encode(*next, stream.codec);
         const std::string key = manifest::log_key(next->number);
         commit_put put = co_await put_until_decided(key, as_const_bytes(encoded));
         if (put.failed) {
@@ -451,7 +451,7 @@ class basic_producer {
         bool won = put.applied;
         if (!won && put.ambiguous) {
           // An earlier try of this very PUT may be what is there.
-          auto read = [&] { return commit::find_tail(store, stream, known); };
+          auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
           result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
           if (!newest) {
             stop(in_context(newest.error(), "resolving version " + std::to_string(next->number) + " of producer " + me.producer));
@@ -558,7 +558,7 @@ class basic_producer {
       std::optional<std::uint64_t> first_epoch;
       std::uint64_t known = 0;
       for (;;) {
-        auto read = [&] { return commit::find_tail(store, stream, known); };
+        auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
         result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
         if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
         tail = std::move(*newest);
@@ -579,7 +579,7 @@ class basic_producer {
         const std::int64_t now_ns = clock.wall_now().time_since_epoch().count();
         result<manifest::version> next = commit::propose_open(*tail.version, options.id(), owner, now_ns);
         if (!next) throw error(next.error());
-        const auto encoded = manifest::encode_version(*next, stream.codec);
+        const auto encoded = Codecs::encode(*next, stream.codec);
         const std::string key = manifest::log_key(next->number);
         commit_put put = co_await put_until_decided(key, as_const_bytes(encoded));
         if (put.failed) throw error(in_context(*put.failed, "opening producer " + options.id()));
@@ -629,13 +629,14 @@ class basic_producer {
 /// Errors: stream_missing, stream_closed, fenced (another incarnation opened at the same time), invalid_argument, those of the store;
 /// waits with back-off while the store throttles or is down, up to give_up_after.
 /// Cancellation: the epoch may or may not be raised; open again.
-template <object_store Store, commit::commit_policy Policy>
-asio::awaitable<basic_producer<Store, Policy>> open_producer(Store store, producer_options options, Policy policy) {
-  using handle = basic_producer<Store, Policy>;
+/// `Codecs`: the manifest codecs it knows, `open_producer<manifest::codec_set<mine, manifest::binary>>(...)` for one of your own.
+template <class Codecs = manifest::builtin_codecs, object_store Store, commit::commit_policy Policy>
+asio::awaitable<basic_producer<Store, Policy, Codecs>> open_producer(Store store, producer_options options, Policy policy) {
+  using handle = basic_producer<Store, Policy, Codecs>;
   manifest::check_name("producer id", options.id()).value();
   any_clock clock = options.clock();
   random64 random = options.random();
-  auto read = [&] { return commit::read_stream_info(store); };
+  auto read = [&] { return commit::read_stream_info<Codecs>(store); };
   result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read);
   if (!info) throw error(in_context(info.error(), "opening producer " + options.id()));
   const asio::any_io_executor base = co_await asio::this_coro::executor;
@@ -646,9 +647,9 @@ asio::awaitable<basic_producer<Store, Policy>> open_producer(Store store, produc
   co_return handle(std::move(core));
 }
 
-template <object_store Store>
-asio::awaitable<basic_producer<Store>> open_producer(Store store, producer_options options) {
-  return open_producer(std::move(store), std::move(options), commit::dac());
+template <class Codecs = manifest::builtin_codecs, object_store Store>
+asio::awaitable<basic_producer<Store, commit::dac, Codecs>> open_producer(Store store, producer_options options) {
+  return open_producer<Codecs>(std::move(store), std::move(options), commit::dac());
 }
 
 }  // namespace batchweave

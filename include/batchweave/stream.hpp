@@ -26,7 +26,7 @@ class stream_options {
   stream_options& slices(std::uint32_t n) { slices_ = n; return *this; }
   /// The stream ends when at least this many producers are known and all of them have closed. Default 1.
   stream_options& producers(std::uint64_t n) { producers_ = n; return *this; }
-  /// Manifest codec: "binary" (default) or "json".
+  /// Manifest codec by name: "binary" (default), "json", or one of your own (see manifest::codec_set).
   stream_options& codec(std::string name) { codec_ = std::move(name); return *this; }
   /// Where randomness comes from; the operating system by default.
   stream_options& random(random64 r) { random_ = r; return *this; }
@@ -45,7 +45,8 @@ class stream_options {
 static_assert(!std::is_aggregate_v<stream_options>);
 
 namespace detail {
-inline result<void> check(const stream_options& o) {
+template <class Codecs>
+result<void> check(const stream_options& o) {
   if (o.slices() == 0 || o.slices() > 65536) {
     return failure(errc::invalid_argument, "stream_options.slices is " + std::to_string(o.slices()) + ", must be 1 to 65536")
         .with_fate(fate::did_not_happen);
@@ -53,8 +54,8 @@ inline result<void> check(const stream_options& o) {
   if (o.producers() == 0) {
     return failure(errc::invalid_argument, "stream_options.producers is 0, must be at least 1").with_fate(fate::did_not_happen);
   }
-  if (o.codec() != "binary" && o.codec() != "json") {
-    return failure(errc::invalid_argument, "stream_options.codec is '" + o.codec() + "', must be binary or json")
+  if (!Codecs::knows(o.codec())) {
+    return failure(errc::invalid_argument, "stream_options.codec is '" + o.codec() + "', must be one of " + Codecs::names())
         .with_fate(fate::did_not_happen);
   }
   return {};
@@ -80,15 +81,15 @@ inline result<manifest::stream_info> same_settings(const manifest::stream_info& 
 /// Probes the store first: 2 + 32 small conditional PUTs and their removal. Errors: invalid_argument (settings; another stream exists),
 /// store_unsafe (does not honour If-None-Match; names the store), those of the store.
 /// Cancellation: safe, call again. Thread safety: distinct calls are independent.
-template <object_store S>
+template <class Codecs = manifest::builtin_codecs, object_store S>
 asio::awaitable<manifest::stream_info> create_stream(S store, stream_options options) {
-  detail::check(options).value();
+  detail::check<Codecs>(options).value();
   if (!store.capabilities().conditional_create) {
     throw error(failure(errc::not_supported, store.name() + ": the store states that it has no conditional create"));
   }
   random64 random = options.random();
   const std::string key = manifest::stream_key();
-  result<manifest::stream_info> there = co_await commit::read_stream_info(store);
+  result<manifest::stream_info> there = co_await commit::read_stream_info<Codecs>(store);
   if (there) co_return detail::same_settings(*there, options, store.name()).value();
   if (there.error().code() != errc::stream_missing) throw error(there.error());
 
@@ -106,15 +107,15 @@ asio::awaitable<manifest::stream_info> create_stream(S store, stream_options opt
   result<put_outcome> put = co_await store.put(key, body, absent);
   if (!put && put.error().fate() == fate::did_not_happen) throw error(put.error());
   // Written, lost or unknown: what is there now decides.
-  there = co_await commit::read_stream_info(store);
+  there = co_await commit::read_stream_info<Codecs>(store);
   if (!there) throw error(put ? there.error() : put.error());
   co_return detail::same_settings(*there, options, store.name()).value();
 }
 
 /// Reads the identity and settings of the stream under the store's prefix. Errors: stream_missing, damaged, those of the store.
-template <object_store S>
+template <class Codecs = manifest::builtin_codecs, object_store S>
 asio::awaitable<manifest::stream_info> open_stream(S store) {
-  result<manifest::stream_info> there = co_await commit::read_stream_info(store);
+  result<manifest::stream_info> there = co_await commit::read_stream_info<Codecs>(store);
   if (!there) throw error(there.error());
   co_return std::move(*there);
 }

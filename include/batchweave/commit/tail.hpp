@@ -42,14 +42,14 @@ class tail_view {
 };
 
 /// Reads and checks version `number` of the stream. Errors: those of the store; damaged, with the key; stream_mismatch.
-template <object_store S>
+template <class Codecs = manifest::builtin_codecs, object_store S>
 asio::awaitable<result<log_entry>> read_version(S store, manifest::stream_info stream, std::uint64_t number) {
   const std::string key = manifest::log_key(number);
   result<std::optional<byte_buffer>> bytes = co_await read_object(store, key, version_bytes_expected, version_bytes_limit);
   if (!bytes) co_return in_context(bytes.error(), "manifest version " + std::to_string(number));
   if (!bytes->has_value()) co_return log_entry(log_entry::kind::absent);
   if ((*bytes)->empty()) co_return log_entry(log_entry::kind::tombstone);
-  result<manifest::version> decoded = manifest::decode_version((*bytes)->bytes());
+  result<manifest::version> decoded = Codecs::decode((*bytes)->bytes());
   if (!decoded) co_return in_context(decoded.error(), store.name() + " " + key);
   if (decoded->number != number) {
     co_return failure(errc::damaged, store.name() + " " + key + ": holds version " + std::to_string(decoded->number) +
@@ -109,7 +109,7 @@ asio::awaitable<result<std::uint64_t>> newest_number(S store, std::uint64_t know
 
 /// Finds the newest version: LIST 1 + GET 1 on stores with an ordered list, else O(log distance) HEADs from `known` + GET 1.
 /// `known`: the number of any version that is known to exist, or 0.
-template <object_store S>
+template <class Codecs = manifest::builtin_codecs, object_store S>
 asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stream, std::uint64_t known) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     result<std::uint64_t> number = co_await detail::newest_number(store, known);
@@ -122,7 +122,7 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
       auto first = std::make_shared<const manifest::version>(genesis(stream));
       co_return tail_view(std::move(first), 0);
     }
-    result<log_entry> entry = co_await read_version(store, stream, *number);
+    result<log_entry> entry = co_await read_version<Codecs>(store, stream, *number);
     if (!entry) co_return entry.error();
     if (entry->what == log_entry::kind::present) co_return tail_view(entry->version, entry->bytes);
     // Others moved on and a reclaimer buried this version between the two requests.
@@ -131,8 +131,8 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
   co_return failure(errc::undecided, store.name() + ": the newest manifest version kept being reclaimed while it was read");
 }
 
-/// Reads the stream's identity. Errors: stream_missing; damaged.
-template <object_store S>
+/// Reads the stream's identity. Errors: stream_missing; damaged; not_supported when its codec is not among `Codecs`.
+template <class Codecs = manifest::builtin_codecs, object_store S>
 asio::awaitable<result<manifest::stream_info>> read_stream_info(S store) {
   const std::string key = manifest::stream_key();
   result<std::optional<byte_buffer>> bytes = co_await read_object(store, key, 4096, 65536);
@@ -143,6 +143,10 @@ asio::awaitable<result<manifest::stream_info>> read_stream_info(S store) {
   }
   result<manifest::stream_info> info = manifest::decode_stream_info((*bytes)->bytes());
   if (!info) co_return in_context(info.error(), store.name() + " " + key);
+  if (!Codecs::knows(info->codec)) {
+    co_return failure(errc::not_supported, store.name() + ": the stream uses manifest codec '" + info->codec +
+                                               "', which is not among the known ones (" + Codecs::names() + ")");
+  }
   co_return std::move(*info);
 }
 

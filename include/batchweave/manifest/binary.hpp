@@ -105,6 +105,8 @@ class binary_reader {
 struct binary {
   static constexpr std::string_view name = "binary";
   static constexpr std::string_view magic = "BWMF";
+
+  static bool recognises(const_bytes b) { return as_text(b.first(std::min(b.size(), magic.size()))) == magic; }
   static constexpr std::uint64_t format = 1;
 
   static std::vector<std::byte> encode(const version& v) {
@@ -120,7 +122,7 @@ struct binary {
   /// Errors: damaged, with what does not hold; not_supported for a newer format.
   static result<version> decode(const_bytes b) {
     const auto damaged = [](std::string why) { return failure(errc::damaged, "binary manifest: " + std::move(why)); };
-    if (as_text(b.first(std::min(b.size(), magic.size()))) != magic) return damaged("the magic is missing");
+    if (!recognises(b)) return damaged("the magic is missing");
     byte_reader head(b.subspan(magic.size()));
     const std::uint64_t there = head.varint();
     if (!head.ok() || there == 0) return damaged("the format number is missing");

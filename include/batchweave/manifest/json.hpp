@@ -16,6 +16,8 @@ struct json {
   static constexpr std::string_view name = "json";
   static constexpr std::uint64_t format = 1;
 
+  static bool recognises(const_bytes b) { return !b.empty() && b[0] == std::byte{'{'}; }
+
   static std::vector<std::byte> encode(const version& v) {
     const std::string text = detail::sealed_json("manifest", format, v);
     const const_bytes b = as_bytes(text);

@@ -38,7 +38,7 @@ void describe(A& a, T& x) {
 
 inline std::string encode_stream_info(const stream_info& s) { return detail::sealed_json("stream", stream_info::format, s); }
 
-/// Errors: damaged, naming what is wrong; not_supported for a newer format, or a codec or order that this version does not know.
+/// Errors: damaged, naming what is wrong; not_supported for a newer format, or an order that this version does not know.
 inline result<stream_info> decode_stream_info(const_bytes b) {
   result<stream_info> s = detail::unsealed_json<stream_info>("stream", stream_info::format, b);
   if (!s) return s.error();
@@ -46,10 +46,8 @@ inline result<stream_info> decode_stream_info(const_bytes b) {
   if (s->id.empty()) return damaged("member 'id' is zero");
   if (s->slices == 0 || s->slices > tgb::max_slices) return damaged("member 'slices' is " + std::to_string(s->slices));
   if (s->producers == 0) return damaged("member 'producers' is 0");
-  if (s->codec != "binary" && s->codec != "json") {
-    return failure(errc::not_supported, "the stream uses manifest codec '" + s->codec + "', which this batchweave does not know");
-  }
-  if (s->order != order_commit && s->order != order_round_robin) {
+  // A reader that took another order for commit order would hand out steps in the wrong one.
+  if (s->order != order_commit) {
     return failure(errc::not_supported, "the stream uses order '" + s->order + "', which this batchweave does not know");
   }
   return s;

@@ -42,10 +42,13 @@ class s3_store {
     c.ordered_list = client_.config().ordered_list();
     return c;
   }
-  /// "s3://bucket/prefix"
+  /// "s3://bucket/prefix", with "?endpoint=..." where one was configured.
   std::string name() const {
     const s3_config& c = client_.config();
-    return "s3://" + c.bucket() + (c.prefix().empty() ? std::string() : "/" + c.prefix());
+    std::string text = "s3://" + c.bucket();
+    if (!c.prefix().empty()) text += "/" + c.prefix();
+    if (!c.endpoint().empty() && c.resolved_endpoint()) text += "?endpoint=" + c.endpoint();
+    return text;
   }
 
   /// Makes the bucket; success when it is there already and belongs to these credentials.

@@ -74,6 +74,18 @@ asio::awaitable<void> publish_and_close(store_t store, int n) {
   co_await producer.close();
 }
 
+// A manifest codec of the user's own: the binary one behind a mark.
+struct marked {
+  static constexpr std::string_view name = "marked";
+  static bool recognises(bw::const_bytes b) { return !b.empty() && b[0] == std::byte{'!'}; }
+  static std::vector<std::byte> encode(const bw::manifest::version& v) {
+    std::vector<std::byte> out = bw::manifest::binary::encode(v);
+    out.insert(out.begin(), std::byte{'!'});
+    return out;
+  }
+  static bw::result<bw::manifest::version> decode(bw::const_bytes b) { return bw::manifest::binary::decode(b.subspan(1)); }
+};
+
 bw::errc code_of(const bw::result<void>& r) { return r ? bw::errc::bug : r.error().code(); }
 
 }  // namespace
@@ -471,4 +483,39 @@ TEST_CASE("A context that is destroyed under open roles frees every coroutine") 
     consumer = bw::consumer<store_t>();
   }
   SUCCEED("the context is gone");
+}
+
+TEST_CASE("A manifest codec of the user's own carries a stream, and roles without it refuse by name") {
+  test::run([]() -> asio::awaitable<void> {
+    using codecs = bw::manifest::codec_set<marked, bw::manifest::binary>;
+    store_t store{bw::memory_store()};
+    bw::stream_options options;
+    options.slices(slices).codec("marked");
+    co_await bw::create_stream<codecs>(store, options);
+    auto producer = co_await bw::open_producer<codecs>(store, quick("p"));
+    co_await producer.publish(batch_of("b0"), "state0");
+    co_await producer.close();
+    bw::consumer_options o("run");
+    o.start_at(0);
+    auto consumer = co_await bw::open_consumer<codecs>(store, o);
+    std::optional<bw::slice> s = co_await consumer.next();
+    REQUIRE(s);
+    CHECK(bw::as_text(s->part(0)) == "b0/0");
+    CHECK_FALSE((co_await consumer.next()).has_value());
+    auto refused = co_await bw::as_result(bw::open_consumer(store, o));
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().code() == bw::errc::not_supported);
+    CHECK(refused.error().what().find("marked") != std::string::npos);
+  }());
+}
+
+TEST_CASE("JSON manifests carry a stream") {
+  test::run([]() -> asio::awaitable<void> {
+    store_t store{bw::memory_store()};
+    bw::stream_options options;
+    options.slices(slices).codec("json");
+    co_await bw::create_stream(store, options);
+    co_await publish_and_close(store, 5);
+    CHECK((co_await read_all(store)) == expected(5));
+  }());
 }
