@@ -92,7 +92,8 @@ class consumer_options {
 };
 static_assert(!std::is_aggregate_v<consumer_options>);
 
-/// A handle to one open consumer; made by open_consumer(). Move-only. Destroying it stops its prefetch.
+/// A handle to one open consumer; made by open_consumer(). Move-only. Destroying it stops its prefetch. Destroy it before its
+/// execution context.
 ///
 /// Follows the log and fetches ahead in coroutines on a strand of the executor that opened it, so that executor may belong to a thread
 /// pool. Thread safety: distinct objects are independent; await one operation of an object at a time, from any thread.

@@ -97,7 +97,7 @@ class producer_stats {
 };
 
 /// A handle to one open producer; made by open_producer(). Move-only. Destroying it without close() or detach() abandons what is not
-/// committed: the next incarnation continues after the last committed batch.
+/// committed: the next incarnation continues after the last committed batch. Destroy it before its execution context.
 ///
 /// Uploads and commits run in coroutines on a strand of the executor that opened the producer, so that executor may belong to a
 /// thread pool. Thread safety: distinct objects are independent; the operations of one object may be awaited from any thread.
@@ -611,6 +611,10 @@ class basic_producer {
       }
       result<tgb::footer> footer = tgb::read_footer(buffer.bytes());
       if (!footer) throw error(in_context(footer.error(), store.name() + " " + key));
+      if (footer->stream_id != stream.id || footer->producer != last.producer || footer->epoch != last.epoch || footer->seq != last.seq) {
+        throw error(failure(errc::damaged, store.name() + " " + key + ": the object holds batch " + std::to_string(footer->seq) +
+                                               " of producer " + footer->producer + ", not what the log says"));
+      }
       restored_state = std::move(footer->state);
     }
   };

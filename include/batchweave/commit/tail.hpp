@@ -114,10 +114,9 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
   for (int attempt = 0; attempt < 8; ++attempt) {
     result<std::uint64_t> number = co_await detail::newest_number(store, known);
     if (!number) co_return in_context(number.error(), "finding the newest manifest version");
-    if (*number < known) {
-      co_return failure(errc::damaged, store.name() + ": the log ends at version " + std::to_string(*number) + " but version " +
-                                           std::to_string(known) + " was seen; versions must never be deleted");
-    }
+    // A listing that lags behind what was seen is no reason to go back: look on from there.
+    if (*number < known) number = co_await detail::gallop(store, known);
+    if (!number) co_return in_context(number.error(), "finding the newest manifest version");
     if (*number == 0) {
       auto first = std::make_shared<const manifest::version>(genesis(stream));
       co_return tail_view(std::move(first), 0);
@@ -125,6 +124,10 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
     result<log_entry> entry = co_await read_version<Codecs>(store, stream, *number);
     if (!entry) co_return entry.error();
     if (entry->what == log_entry::kind::present) co_return tail_view(entry->version, entry->bytes);
+    if (entry->what == log_entry::kind::absent) {
+      co_return failure(errc::damaged, store.name() + " " + manifest::log_key(*number) + ": version " + std::to_string(*number) +
+                                           " was seen and is gone; versions must never be deleted");
+    }
     // Others moved on and a reclaimer buried this version between the two requests.
     known = *number;
   }

@@ -519,3 +519,35 @@ TEST_CASE("JSON manifests carry a stream") {
     CHECK((co_await read_all(store)) == expected(5));
   }());
 }
+
+TEST_CASE("A damaged or deleted log is told from an empty one, by key") {
+  test::run([]() -> asio::awaitable<void> {
+    bw::memory_store memory;
+    store_t store{memory};
+    co_await make_stream(store);
+    co_await publish_and_close(store, 3);
+    const auto opens = [](store_t s) -> asio::awaitable<bw::failure> {
+      bw::consumer_options o("run");
+      o.start_at(0);
+      auto r = co_await bw::as_result(bw::open_consumer(s, o));
+      if (r) co_return bw::failure(bw::errc::bug, "was opened");
+      co_return r.error();
+    };
+    const bw::result<bw::list_page> page = co_await memory.list(std::string("log/"), std::string(), 1);
+    const std::string newest = page->objects().front().key();
+    fault_plan flips;
+    flips.on(op::get, "log/").flip(20);
+    const bw::failure damaged = co_await opens(store_t(memory, flips));
+    CHECK(damaged.code() == bw::errc::damaged);
+    CHECK(damaged.what().find(newest) != std::string::npos);
+    const std::string junk = "not a manifest";
+    const bw::const_buffers body{bw::as_bytes(junk)};
+    const bw::put_condition always;
+    bw::result<bw::put_outcome> put = co_await memory.put(newest, body, always);
+    REQUIRE(put.has_value());
+    CHECK((co_await opens(store)).code() == bw::errc::damaged);
+    put = co_await memory.put(std::string("stream"), body, always);
+    REQUIRE(put.has_value());
+    CHECK((co_await opens(store)).code() == bw::errc::damaged);
+  }());
+}
