@@ -38,7 +38,7 @@ asio::awaitable<void> write_history(S store, bw::manifest::stream_info stream, s
   bw::random64 random(1);
   bw::manifest::version tail = bw::commit::genesis(stream);
   const bw::id128 owner = bw::id128::draw(random);
-  tail = bw::commit::propose_open(tail, "past", owner, 1).value();
+  tail = bw::commit::propose_open(tail, stream, "past", owner, 1).value();
   const bw::commit::incarnation me("past", 1, owner);
   std::uint64_t seq = 0;
   steps = std::max<std::uint64_t>(steps, 1);
@@ -62,7 +62,9 @@ asio::awaitable<void> write_history(S store, bw::manifest::stream_info stream, s
       e.footer_offset = e.bytes - 200;
       entries.push_back(std::move(e));
     }
-    tail = bw::commit::propose_commit(tail, me, entries, false, stream.producers, bw::id128::draw(random), 1).value();
+    bw::commit::commit_request request;
+    request.batches(entries).nonce(bw::id128::draw(random)).unix_ns(1);
+    tail = bw::commit::propose_commit(tail, stream, me, request).value();
   }
 }
 

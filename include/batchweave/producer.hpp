@@ -10,12 +10,16 @@
 #include <batchweave/base/error.hpp>
 #include <batchweave/base/random.hpp>
 #include <batchweave/commit/dac.hpp>
+#include <batchweave/commit/inbox.hpp>
 #include <batchweave/commit/policy.hpp>
 #include <batchweave/commit/protocol.hpp>
+#include <batchweave/commit/put_version.hpp>
+#include <batchweave/commit/rules.hpp>
 #include <batchweave/commit/tail.hpp>
 #include <batchweave/global_batch.hpp>
 #include <batchweave/manifest/codec.hpp>
 #include <batchweave/manifest/naming.hpp>
+#include <batchweave/producer_options.hpp>
 #include <batchweave/store/store.hpp>
 #include <batchweave/tgb/reader.hpp>
 #include <batchweave/tgb/writer.hpp>
@@ -36,66 +40,6 @@
 
 namespace batchweave {
 
-/// Settings of one producer.
-class producer_options {
- public:
-  /// `id`: the identity whose sequence numbers and state survive restarts; 1 to 128 characters of [A-Za-z0-9._-].
-  explicit producer_options(std::string id) : id_(std::move(id)) {}
-
-  /// Bounds the bytes of batches that are being uploaded; share one budget among roles. Default: 256 MiB of its own.
-  producer_options& budget(memory_budget b) { budget_ = std::move(b); return *this; }
-  /// publish() returns when fewer than this many uploads, the newest included, are unacknowledged. 1 (default): it returns when its
-  /// own batch is durable.
-  producer_options& uploads_in_flight(std::size_t n) { uploads_ = std::max<std::size_t>(1, n); return *this; }
-  /// No uploaded batch waits longer than this for a commit attempt, whatever the policy says. Default 10 s.
-  producer_options& max_visibility_delay(duration d) { visibility_ = d; return *this; }
-  /// How long an operation keeps trying while the store is down or throttles. Default 10 min.
-  producer_options& give_up_after(duration d) { patience_ = d; return *this; }
-  /// Slices start at multiples of this power of two. Default 8.
-  producer_options& alignment(std::uint32_t a) { alignment_ = a; return *this; }
-  producer_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  /// Makes identifiers, jitter and the policy's draws reproducible. Incarnations that may run at one time need different seeds.
-  producer_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
-
-  const std::string& id() const noexcept { return id_; }
-  const memory_budget& budget() const noexcept { return budget_; }
-  std::size_t uploads_in_flight() const noexcept { return uploads_; }
-  duration max_visibility_delay() const noexcept { return visibility_; }
-  duration give_up_after() const noexcept { return patience_; }
-  std::uint32_t alignment() const noexcept { return alignment_; }
-  const any_clock& clock() const noexcept { return clock_; }
-  random64 random() const noexcept { return random_; }
-
- private:
-  std::string id_;
-  memory_budget budget_;
-  std::size_t uploads_ = 1;
-  duration visibility_ = std::chrono::seconds(10);
-  duration patience_ = std::chrono::minutes(10);
-  std::uint32_t alignment_ = 8;
-  any_clock clock_;
-  random64 random_;
-};
-static_assert(!std::is_aggregate_v<producer_options>);
-
-/// What a producer has done since it was opened.
-class producer_stats {
- public:
-  std::uint64_t commits() const noexcept { return commits_; }      ///< versions of ours that became part of the log
-  std::uint64_t attempts() const noexcept { return attempts_; }    ///< conditional PUTs of a version
-  std::uint64_t conflicts() const noexcept { return conflicts_; }  ///< attempts that somebody else won
-  std::uint64_t batches() const noexcept { return batches_; }      ///< TGBs committed
-  std::uint64_t bytes() const noexcept { return bytes_; }          ///< their object bytes
-  /// From the call of publish() to the commit, one for each committed TGB; the latest 65,536.
-  const std::deque<duration>& visible() const noexcept { return visible_; }
-
- private:
-  template <object_store, commit::commit_policy, class>
-  friend class basic_producer;
-  std::uint64_t commits_ = 0, attempts_ = 0, conflicts_ = 0, batches_ = 0, bytes_ = 0;
-  std::deque<duration> visible_;
-};
-
 /// A handle to one open producer; made by open_producer(). Move-only. Destroying it without close() or detach() abandons what is not
 /// committed: the next incarnation continues after the last committed batch. Destroy it before its execution context.
 ///
@@ -104,7 +48,8 @@ class producer_stats {
 /// Every operation throws batchweave::error; as_result() turns that into a value. After fenced, or another failure that stops the
 /// producer, every operation reports that failure. Cancelling an operation only ends the wait: a batch that was
 /// accepted is uploaded and committed all the same, in order.
-template <object_store Store, commit::commit_policy Policy = commit::dac, class Codecs = manifest::builtin_codecs>
+template <object_store Store, commit::commit_policy Policy = commit::dac, class Codecs = manifest::builtin_codecs,
+          class Rules = commit::rules>
 class basic_producer {
  public:
   basic_producer() = default;
@@ -135,10 +80,16 @@ class basic_producer {
     const std::lock_guard lock(core_->mutex);
     return core_->stats;
   }
+  /// Why publish(), flush() or close() would wait now for longer than a few requests, or empty: for logs and dashboards.
+  std::string waiting_for() const {
+    const std::lock_guard lock(core_->mutex);
+    return core_->lead_reason.empty() ? core_->turn_reason : core_->lead_reason;
+  }
 
   /// Accepts one batch with the producer state to be committed with it, and returns its sequence number when it is durable (see
   /// uploads_in_flight). One PUT, or a multipart upload; slices are sent from where they lie. The batch becomes visible with a
-  /// later commit; flush() waits for that.
+  /// later commit; flush() waits for that. With a cooperative policy or a round_robin stream, and others active, one more small PUT
+  /// announces it. Waits while the lead over the slowest group is too large (max_lead_steps), looking at the tail about once a second.
   /// Errors: invalid_argument (number of slices, alignment, tag), budget_too_small, fenced, stream_closed, closed, those of the store.
   /// Cancellation: before the batch was accepted nothing happened; after that it only ends the wait.
   asio::awaitable<std::uint64_t> publish(global_batch batch, std::string state = std::string()) {
@@ -156,17 +107,18 @@ class basic_producer {
   asio::awaitable<void> detach() { return core::leave(core_); }
 
  private:
-  template <class C, object_store S, commit::commit_policy P>
-  friend asio::awaitable<basic_producer<S, P, C>> open_producer(S, producer_options, P);
+  template <class C, class R, object_store S, commit::commit_policy P>
+  friend asio::awaitable<basic_producer<S, P, C, R>> open_producer(S, producer_options, P);
 
   struct pending {
     std::uint64_t seq = 0;
     time_point accepted{};
     bool uploaded = false;
+    bool announced = false;
     manifest::tgb_entry entry;
   };
 
-  struct core {
+  struct core : std::enable_shared_from_this<core> {
     core(Store s, Policy p, producer_options o, manifest::stream_info i, asio::any_io_executor ex)
         : store(std::move(s)),
           policy(std::move(p)),
@@ -180,8 +132,10 @@ class basic_producer {
     }
 
     using self_ptr = std::shared_ptr<core>;
-    static constexpr std::size_t batches_per_version = 4096;
     static constexpr std::size_t visible_kept = 65536;
+    /// A commit whose tail was read longer ago than this is confirmed against the tail before it is reported: the second guard against a
+    /// version number that became free while this process was asleep. The first is that reclaim never frees one.
+    static constexpr duration confirm_after = std::chrono::minutes(1);
 
     Store store;
     Policy policy;
@@ -193,6 +147,7 @@ class basic_producer {
     task_group tasks;
     commit::incarnation me;
     commit::tail_view tail;  // only the commit coroutine uses it
+    time_point tail_read{};  // likewise: when the tail was seen to be this
     std::string restored_state;
 
     std::mutex mutex;  // guards all below
@@ -205,7 +160,16 @@ class basic_producer {
     bool closing = false;
     bool finish_wanted = false;
     bool finished = false;
+    bool alone = false;           // nobody else commits
+    std::uint64_t head = 0;       // next_step of the newest version seen
+    std::uint64_t slowest = 0;    // the step that back-pressure counts from
+    std::string slowest_group;    // whose it is
+    std::string lead_reason;      // why publish() waits
+    std::string turn_reason;      // why a commit waits
     producer_stats stats;
+
+    bool round_robin() const { return stream.order == manifest::order_round_robin; }
+    bool shares() const { return round_robin() || commit::is_cooperative_v<Policy>; }
 
     // ---- publish -------------------------------------------------------------------------------------------------
 
@@ -226,6 +190,7 @@ class basic_producer {
     static asio::awaitable<std::uint64_t> publish(self_ptr self, global_batch batch, std::string state) {
       const time_point called = self->clock.now();
       self->check(batch).value();
+      if (self->options.max_lead_steps() || self->options.max_lead_bytes()) co_await wait_for_groups(self, batch.bytes());
       const std::string unit = "a batch of producer " + self->me.producer;
       result<memory_budget::lease> room = co_await self->budget.acquire(batch.bytes() + state.size(), unit);
       if (!room) throw error(room.error());
@@ -257,6 +222,63 @@ class basic_producer {
       }
     }
 
+    /// Empty when one more batch of `bytes` may go; else why not. Under the mutex.
+    std::string too_far_ahead(std::uint64_t bytes) const {
+      const std::uint64_t reached = head + queue.size();
+      const std::uint64_t lead = reached > slowest ? reached - slowest : 0;
+      const std::uint64_t mean = stats.batches_ ? stats.bytes_ / stats.batches_ : bytes;
+      const bool steps = options.max_lead_steps() && lead >= options.max_lead_steps();
+      const bool room = options.max_lead_bytes() && lead > 0 && lead * mean + bytes > options.max_lead_bytes();
+      if (!steps && !room) return {};
+      const std::string where = slowest_group.empty() ? "no group has a checkpoint; the oldest step is " + std::to_string(slowest)
+                                                      : "group " + slowest_group + " is at step " + std::to_string(slowest);
+      return "back-pressure: " + std::to_string(reached) + " steps are published and " + where +
+             (steps ? "; max_lead_steps is " + std::to_string(options.max_lead_steps())
+                    : "; max_lead_bytes is " + std::to_string(options.max_lead_bytes()));
+    }
+
+    static asio::awaitable<void> wait_for_groups(self_ptr self, std::uint64_t bytes) {
+      random64 jitter(self->random_seed(~std::uint64_t{0}));
+      duration pause = std::chrono::milliseconds(20);
+      for (;;) {
+        {
+          const std::lock_guard lock(self->mutex);
+          self->throw_if_stopped();
+          self->lead_reason = self->too_far_ahead(bytes);
+          if (self->lead_reason.empty()) co_return;
+        }
+        auto read = [&] { return commit::find_tail<Codecs>(self->store, self->stream, 0); };
+        result<commit::tail_view> newest = co_await patiently(self->clock, jitter, self->options.give_up_after(), read);
+        if (!newest) throw error(in_context(newest.error(), "producer " + self->me.producer + " waiting for the groups"));
+        {
+          const std::lock_guard lock(self->mutex);
+          self->note(*newest->version);
+          self->lead_reason = self->too_far_ahead(bytes);
+          if (self->lead_reason.empty()) co_return;
+        }
+        const double factor = jitter.uniform(0.75, 1.25);
+        co_await self->clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(pause.count()) * factor)));
+        pause = std::min<duration>(std::chrono::seconds(1), pause * 2);
+      }
+    }
+
+    // What back-pressure needs of a version. Under the mutex.
+    void note(const manifest::version& v) {
+      if (v.summary.next_step < head) return;
+      head = v.summary.next_step;
+      slowest = v.summary.trim_step;
+      slowest_group.clear();
+      bool first = true;
+      for (const manifest::group_entry& g : v.summary.groups) {
+        const std::uint64_t at = g.retained.empty() ? v.summary.trim_step : g.retained.back().step;
+        if (first || at < slowest) {
+          slowest = at;
+          slowest_group = g.name;
+        }
+        first = false;
+      }
+    }
+
     static asio::awaitable<void> upload(self_ptr self, std::uint64_t seq, global_batch batch, std::string state,
                                         memory_budget::lease room) {
       std::optional<failure> failed;
@@ -275,6 +297,8 @@ class basic_producer {
           failed = made.error();
         } else {
           const std::string key = manifest::tgb_key(self->me.producer, self->me.epoch, seq);
+          self->describe(seq, *made, batch);
+          if constexpr (!Rules::durable_first) self->mark_uploaded(seq);
           const put_condition always;
           random64 jitter(self->random_seed(seq));
           auto attempt = [&] { return self->store.put(key, made->pieces(), always); };
@@ -282,17 +306,7 @@ class basic_producer {
           if (!put) {
             failed = in_context(put.error(), "uploading batch " + std::to_string(seq) + " of producer " + self->me.producer);
           } else {
-            const std::lock_guard lock(self->mutex);
-            pending& p = self->queue[seq - self->committed];
-            p.entry.producer = self->me.producer;
-            p.entry.epoch = self->me.epoch;
-            p.entry.seq = seq;
-            p.entry.bytes = made->bytes();
-            p.entry.footer_offset = made->footer_offset();
-            p.entry.layout = made->layout();
-            p.entry.samples = batch.samples();
-            p.entry.tag = batch.tag();
-            p.uploaded = true;
+            self->mark_uploaded(seq);
           }
         }
       } catch (const std::exception& e) {  // a store may throw anything
@@ -300,8 +314,50 @@ class basic_producer {
         failed = failure(errc::bug, std::string("uploading: ") + e.what());
       }
       room.release();
-      if (failed) self->stop(std::move(*failed));
-      else self->changed.notify();
+      if (failed) {
+        self->stop(std::move(*failed));
+        co_return;
+      }
+      self->changed.notify();
+      if (self->shares()) co_await announce(self, seq);
+    }
+
+    // Null when the batch is committed already.
+    pending* find_pending(std::uint64_t seq) {
+      if (queue.empty() || seq < queue.front().seq) return nullptr;
+      return &queue[seq - queue.front().seq];
+    }
+    void describe(std::uint64_t seq, const tgb::object& made, const global_batch& batch) {
+      const std::int64_t now_ns = clock.wall_now().time_since_epoch().count();
+      const std::lock_guard lock(mutex);
+      pending* p = find_pending(seq);
+      if (!p) return;
+      p->entry.producer = me.producer;
+      p->entry.epoch = me.epoch;
+      p->entry.seq = seq;
+      p->entry.bytes = made.bytes();
+      p->entry.footer_offset = made.footer_offset();
+      p->entry.layout = made.layout();
+      p->entry.samples = batch.samples();
+      p->entry.tag = batch.tag();
+      p->entry.unix_ns = now_ns;
+    }
+    void mark_uploaded(std::uint64_t seq) {
+      const std::lock_guard lock(mutex);
+      if (pending* p = find_pending(seq)) p->uploaded = true;
+    }
+
+    // Only a hint to others: what becomes of it is not looked at.
+    static asio::awaitable<void> announce(self_ptr self, std::uint64_t seq) {
+      manifest::tgb_entry entry;
+      {
+        const std::lock_guard lock(self->mutex);
+        pending* p = self->find_pending(seq);
+        if (!p || (self->alone && !self->round_robin())) co_return;
+        p->announced = true;
+        entry = p->entry;
+      }
+      [[maybe_unused]] result<put_outcome> put = co_await commit::announce(self->store, std::move(entry));
     }
 
     std::uint64_t random_seed(std::uint64_t salt) const {
@@ -356,7 +412,7 @@ class basic_producer {
     commit::backlog committable() const {
       commit::backlog b;
       for (const pending& p : queue) {
-        if (!p.uploaded || b.batches == batches_per_version) break;
+        if (!p.uploaded || b.batches == commit::batches_per_version) break;
         ++b.batches;
         b.bytes += p.entry.bytes;
       }
@@ -406,73 +462,116 @@ class basic_producer {
           seen = changed.observe();
         }
       }
-      co_return co_await commit_until_won(finish);
+      co_return co_await commit_until_won();
     }
 
-    asio::awaitable<bool> commit_until_won(bool finish) {
+    // The tail as it is now, and what it says about this producer. False: the producer has stopped.
+    asio::awaitable<bool> look(std::string why) {
+      const time_point begun = clock.now();
+      const std::uint64_t known = tail.version->number;
+      auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
+      result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
+      if (!newest) {
+        stop(in_context(newest.error(), why + " for producer " + me.producer));
+        co_return false;
+      }
+      saw(std::move(*newest), begun);
+      co_return true;
+    }
+
+    void saw(commit::tail_view view, time_point when) {
+      tail = std::move(view);
+      tail_read = when;
+      const std::lock_guard lock(mutex);
+      note(*tail.version);
+      alone = commit::active_producers(*tail.version) <= 1;
+    }
+
+    // What a commit will carry.
+    std::vector<manifest::tgb_entry> own_batches(bool& finish) {
+      std::vector<manifest::tgb_entry> batches;
+      const std::lock_guard lock(mutex);
+      const std::size_t n = committable().batches;
+      for (std::size_t i = 0; i < n; ++i) batches.push_back(queue[i].entry);
+      finish = finish_wanted && queue.size() == n && !stopped_by && !finished;
+      return batches;
+    }
+
+    asio::awaitable<bool> commit_until_won() {
       std::optional<manifest::version> undecided;  // lost as far as the store said; the next tail read confirms it
-      for (unsigned attempt_number = 1;; ++attempt_number) {
+      bool fresh = false;                          // the tail was read for this try
+      duration turn_pause = std::chrono::milliseconds(5);
+      for (unsigned attempt = 1;;) {
         const time_point begun = clock.now();
         const std::uint64_t known = tail.version->number;
-        if (attempt_number > 1 || commit::active_producers(*tail.version) > 1) {
-          auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
-          result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
-          if (!newest) {
-            stop(in_context(newest.error(), "committing for producer " + me.producer));
-            co_return false;
-          }
-          tail = std::move(*newest);
+        const bool others = commit::active_producers(*tail.version) > 1;
+        if (!fresh && (attempt > 1 || others || round_robin())) {
+          if (!co_await look("committing")) co_return false;
         }
-        if (undecided && commit::contains(*tail.version, *undecided, me)) {
-          settle(*undecided);
-          co_return true;
+        fresh = false;
+        // Another producer may have carried what was announced, and a lost reply may have been a win.
+        if (Rules::current(commit::find_producer(tail.version->summary, me.producer), me)) {
+          settle(*tail.version, undecided && Rules::landed(*tail.version, *undecided, me));
         }
-        std::vector<manifest::tgb_entry> batches;
-        {
-          const std::lock_guard lock(mutex);
-          const std::size_t n = committable().batches;
-          for (std::size_t i = 0; i < n; ++i) batches.push_back(queue[i].entry);
-          finish = finish_wanted && queue.size() == n && !stopped_by;
+        undecided.reset();
+        bool finish = false;
+        const std::vector<manifest::tgb_entry> batches = own_batches(finish);
+        if (batches.empty() && !finish) co_return true;
+
+        commit::inbox box;
+        if (shares() && (others || attempt > 1 || round_robin())) {
+          result<commit::inbox> there = co_await commit::read_inbox(store, tail.version->summary, me.producer);
+          if (there) box = std::move(*there);
         }
         const std::int64_t now_ns = clock.wall_now().time_since_epoch().count();
-        result<manifest::version> next = commit::propose_commit(*tail.version, me, batches, finish, stream.producers,
-                                                                id128::draw(random), now_ns);
+        commit::commit_request request;
+        request.batches(batches).carried(box.entries).finish(finish).nonce(id128::draw(random)).unix_ns(now_ns);
+        result<manifest::version> next = Rules::commit(*tail.version, stream, me, request);
         if (!next) {
           stop(next.error());
           co_return false;
         }
+        if (next->entries.empty() && next->events.empty()) {
+          wait_for_turn_of(commit::turn(tail.version->summary, stream));
+          const double factor = random.uniform(0.75, 1.25);
+          co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(turn_pause.count()) * factor)));
+          turn_pause = std::min<duration>(std::chrono::milliseconds(500), turn_pause * 2);
+          continue;
+        }
         const auto encoded = Codecs::encode(*next, stream.codec);
-        const std::string key = manifest::log_key(next->number);
-        commit_put put = co_await put_until_decided(key, as_const_bytes(encoded));
+        commit::version_put put = co_await commit::put_version<Rules>(store, clock, random, next->number, as_const_bytes(encoded),
+                                                                     options.give_up_after(), "producer " + me.producer);
+        {
+          const std::lock_guard lock(mutex);
+          turn_reason.clear();
+          stats.attempts_ += put.attempts;
+        }
         if (put.failed) {
           stop(std::move(*put.failed));
           co_return false;
         }
         bool won = put.applied;
-        if (!won && put.ambiguous) {
-          // An earlier try of this very PUT may be what is there.
-          auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
-          result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
-          if (!newest) {
-            stop(in_context(newest.error(), "resolving version " + std::to_string(next->number) + " of producer " + me.producer));
-            co_return false;
-          }
-          tail = std::move(*newest);
-          won = commit::contains(*tail.version, *next, me);
+        if ((!won && put.ambiguous) || (won && clock.now() - tail_read > confirm_after)) {
+          // An earlier try of this very PUT may be what is there; or this version may be one that nobody reads.
+          if (!co_await look("resolving version " + std::to_string(next->number))) co_return false;
+          fresh = true;
+          won = Rules::landed(*tail.version, *next, me);
         } else if (won) {
           auto mine = std::make_shared<const manifest::version>(*next);
-          tail = commit::tail_view(std::move(mine), encoded.size());
+          saw(commit::tail_view(std::move(mine), encoded.size()), begun);
         }
         commit::observation seen;
         seen.won = won;
         seen.round_trip = clock.now() - begun;
-        seen.attempt = attempt_number;
+        seen.attempt = attempt;
         seen.versions_passed = tail.version->number - known;
         seen.active_producers = std::max(1u, commit::active_producers(*tail.version));
         seen.manifest_bytes = tail.bytes;
         policy.observe(seen);
         if (won) {
-          settle(*next);
+          std::vector<std::string> used = used_announcements(box, *next);
+          settle(*next, true);
+          if (!used.empty()) tasks.spawn(remove_keys(this->shared_from_this(), std::move(used)));
           co_return true;
         }
         {
@@ -480,62 +579,58 @@ class basic_producer {
           ++stats.conflicts_;
         }
         undecided = std::move(*next);
+        ++attempt;
         const duration pause = policy.delay_before_retry(seen);
-        co_await clock.wait_for(pause);
+        if (pause > duration(0)) {
+          fresh = false;
+          co_await clock.wait_for(pause);
+        }
+      }
+    }
+
+    void wait_for_turn_of(const manifest::producer_entry* next) {
+      const std::lock_guard lock(mutex);
+      turn_reason = next ? "round_robin: the next step is batch " + std::to_string(next->next_seq) + " of producer " + next->id
+                         : "round_robin: " + std::to_string(tail.version->summary.producers.size()) + " of " +
+                               std::to_string(stream.producers) + " producers have opened";
+    }
+
+    // The keys in the inbox that `won` makes useless.
+    std::vector<std::string> used_announcements(const commit::inbox& box, const manifest::version& won) {
+      std::vector<std::string> used = box.stale;
+      for (std::size_t i = 0; i < box.keys.size(); ++i) {
+        const manifest::producer_entry* p = commit::find_producer(won.summary, box.entries[i].producer);
+        if (p && box.entries[i].seq < p->next_seq) used.push_back(box.keys[i]);
+      }
+      const manifest::producer_entry* mine = commit::find_producer(won.summary, me.producer);
+      const std::lock_guard lock(mutex);
+      for (const pending& p : queue) {
+        if (p.announced && p.seq < mine->next_seq) used.push_back(manifest::announcement(p.entry).key);
+      }
+      return used;
+    }
+
+    // Best effort: what stays is removed by the next committer, or by reclaim.
+    static asio::awaitable<void> remove_keys(self_ptr self, std::vector<std::string> keys) {
+      try {
+        [[maybe_unused]] result<std::vector<remove_failure>> left = co_await self->store.remove(std::move(keys));
+      } catch (const std::exception& e) {  // a store may throw anything
+        if (is_cancellation(e)) throw;
       }
     }
 
     static const_bytes as_const_bytes(const auto& owned) { return {owned.data(), owned.size()}; }
 
-    struct commit_put {
-      commit_put() {}
-      bool applied = false;
-      bool ambiguous = false;  // an earlier try of the same bytes may have been applied
-      std::optional<failure> failed;
-    };
-
-    // Repeats the same bytes to the same key until the store has said yes or no (protocol: never plan anew while undecided).
-    asio::awaitable<commit_put> put_until_decided(std::string key, const_bytes encoded) {
-      commit_put out;
-      retry_policy pause;
-      pause.base(std::chrono::milliseconds(50)).cap(std::chrono::seconds(5));
-      const time_point give_up = clock.now() + options.give_up_after();
-      const put_condition absent = put_condition::if_absent();
-      for (unsigned n = 1;; ++n) {
-        {
-          const std::lock_guard lock(mutex);
-          ++stats.attempts_;
-        }
-        const const_buffers body{encoded};
-        result<put_outcome> put = co_await store.put(key, body, absent);
-        if (put) {
-          out.applied = put->applied();
-          co_return out;
-        }
-        const failure why = put.error();
-        if (why.fate() == fate::unknown) out.ambiguous = true;
-        const bool hopeless = why.fate() == fate::did_not_happen && why.kind() != error_kind::retry_later;
-        const duration wait = pause.delay(n, random);
-        if (hopeless || clock.now() + wait > give_up) {
-          failure f = in_context(why, "committing version at " + key + " for producer " + me.producer + " after " + std::to_string(n) +
-                                          " attempts");
-          if (out.ambiguous) {
-            f = failure(errc::undecided, f.what() + "; the commit may yet take effect, re-open the producer to find out");
-          }
-          out.failed = std::move(f);
-          co_return out;
-        }
-        co_await clock.wait_for(wait);
-      }
-    }
-
-    // `won` is in the log: everything below its next_seq is committed for good (I9).
-    void settle(const manifest::version& won) {
-      const manifest::producer_entry* mine = commit::find_producer(won.summary, me.producer);
+    // Everything of ours below the next_seq of `v`, which is in the log, is committed for good (I9). `ours`: we wrote it.
+    void settle(const manifest::version& v, bool ours) {
+      const manifest::producer_entry* mine = commit::find_producer(v.summary, me.producer);
       const time_point now = clock.now();
       {
         const std::lock_guard lock(mutex);
-        ++stats.commits_;
+        if (ours) {
+          ++stats.commits_;
+          for (const manifest::tgb_entry& e : v.entries) stats.carried_ += e.producer != me.producer;
+        }
         while (!queue.empty() && queue.front().seq < mine->next_seq) {
           const pending& p = queue.front();
           ++stats.batches_;
@@ -561,7 +656,7 @@ class basic_producer {
         auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
         result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
         if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
-        tail = std::move(*newest);
+        saw(std::move(*newest), clock.now());
         known = tail.version->number;
         const manifest::producer_entry* there = commit::find_producer(tail.version->summary, options.id());
         // Only after a try of ours: an earlier incarnation with the same seed has the same owner.
@@ -577,16 +672,16 @@ class basic_producer {
           throw error(commit::fenced(there, us));
         }
         const std::int64_t now_ns = clock.wall_now().time_since_epoch().count();
-        result<manifest::version> next = commit::propose_open(*tail.version, options.id(), owner, now_ns);
+        result<manifest::version> next = Rules::open(*tail.version, stream, options.id(), owner, now_ns);
         if (!next) throw error(next.error());
         const auto encoded = Codecs::encode(*next, stream.codec);
-        const std::string key = manifest::log_key(next->number);
-        commit_put put = co_await put_until_decided(key, as_const_bytes(encoded));
+        commit::version_put put = co_await commit::put_version<Rules>(store, clock, random, next->number, as_const_bytes(encoded),
+                                                                     options.give_up_after(), "producer " + options.id());
         if (put.failed) throw error(in_context(*put.failed, "opening producer " + options.id()));
         if (put.applied) {
           me = commit::incarnation(options.id(), epoch + 1, owner);
           auto mine = std::make_shared<const manifest::version>(std::move(*next));
-          tail = commit::tail_view(std::move(mine), encoded.size());
+          saw(commit::tail_view(std::move(mine), encoded.size()), clock.now());
           break;
         }
       }
@@ -634,9 +729,9 @@ class basic_producer {
 /// waits with back-off while the store throttles or is down, up to give_up_after.
 /// Cancellation: the epoch may or may not be raised; open again.
 /// `Codecs`: the manifest codecs it knows, `open_producer<manifest::codec_set<mine, manifest::binary>>(...)` for one of your own.
-template <class Codecs = manifest::builtin_codecs, object_store Store, commit::commit_policy Policy>
-asio::awaitable<basic_producer<Store, Policy, Codecs>> open_producer(Store store, producer_options options, Policy policy) {
-  using handle = basic_producer<Store, Policy, Codecs>;
+template <class Codecs = manifest::builtin_codecs, class Rules = commit::rules, object_store Store, commit::commit_policy Policy>
+asio::awaitable<basic_producer<Store, Policy, Codecs, Rules>> open_producer(Store store, producer_options options, Policy policy) {
+  using handle = basic_producer<Store, Policy, Codecs, Rules>;
   manifest::check_name("producer id", options.id()).value();
   any_clock clock = options.clock();
   random64 random = options.random();

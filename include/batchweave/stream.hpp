@@ -13,10 +13,17 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace batchweave {
+
+/// How steps get their order.
+enum class stream_order {
+  commit,       ///< as batches are committed: the fastest
+  round_robin,  ///< one batch of each producer in turn, in the order of their ids: reproducible whatever the timing
+};
 
 /// Settings of a stream, fixed for its life.
 class stream_options {
@@ -24,6 +31,9 @@ class stream_options {
   stream_options() = default;
   /// Slices in every TGB: the largest number of data-parallel ranks; every divisor works as a world size. 1 to 65536, default 1.
   stream_options& slices(std::uint32_t n) { slices_ = n; return *this; }
+  /// Default commit. With round_robin the stream is for exactly producers() producers: no step is visible before all have opened, and
+  /// each step waits for the producer whose turn it is, until that one closes.
+  stream_options& order(stream_order o) { order_ = o; return *this; }
   /// The stream ends when at least this many producers are known and all of them have closed. Default 1.
   stream_options& producers(std::uint64_t n) { producers_ = n; return *this; }
   /// Manifest codec by name: "binary" (default), "json", or one of your own (see manifest::codec_set).
@@ -33,18 +43,24 @@ class stream_options {
 
   std::uint32_t slices() const noexcept { return slices_; }
   std::uint64_t producers() const noexcept { return producers_; }
+  stream_order order() const noexcept { return order_; }
   const std::string& codec() const noexcept { return codec_; }
   random64 random() const noexcept { return random_; }
 
  private:
   std::uint32_t slices_ = 1;
   std::uint64_t producers_ = 1;
+  stream_order order_ = stream_order::commit;
   std::string codec_ = "binary";
   random64 random_;
 };
 static_assert(!std::is_aggregate_v<stream_options>);
 
 namespace detail {
+inline std::string_view order_name(stream_order o) {
+  return o == stream_order::round_robin ? manifest::order_round_robin : manifest::order_commit;
+}
+
 template <class Codecs>
 result<void> check(const stream_options& o) {
   if (o.slices() == 0 || o.slices() > 65536) {
@@ -69,6 +85,9 @@ inline result<manifest::stream_info> same_settings(const manifest::stream_info& 
   }
   if (there.producers != o.producers()) {
     differs += " producers " + std::to_string(there.producers) + " (asked for " + std::to_string(o.producers()) + ")";
+  }
+  if (there.order != order_name(o.order())) {
+    differs += " order " + there.order + " (asked for " + std::string(order_name(o.order())) + ")";
   }
   if (there.codec != o.codec()) differs += " codec " + there.codec + " (asked for " + o.codec() + ")";
   if (differs.empty()) return there;
@@ -100,6 +119,7 @@ asio::awaitable<manifest::stream_info> create_stream(S store, stream_options opt
   info.id = id128::draw(random);
   info.slices = options.slices();
   info.producers = options.producers();
+  info.order = detail::order_name(options.order());
   info.codec = options.codec();
   const std::string text = manifest::encode_stream_info(info);
   const const_buffers body{as_bytes(text)};

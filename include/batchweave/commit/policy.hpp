@@ -46,4 +46,11 @@ concept commit_policy = std::copy_constructible<P> && requires(P& p, const obser
   p.seed(s);
 };
 
+/// Whether producers with policy `P` announce their uploaded TGBs and publish what others announced: `static constexpr bool cooperative`.
+template <class P>
+inline constexpr bool is_cooperative_v = [] {
+  if constexpr (requires { { P::cooperative } -> std::convertible_to<bool>; }) return bool{P::cooperative};
+  else return false;
+}();
+
 }  // namespace batchweave::commit

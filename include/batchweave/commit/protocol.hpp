@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace batchweave::commit {
 
@@ -87,12 +89,20 @@ inline manifest::producer_entry& entry_of(manifest::summary& s, std::string_view
 }  // namespace detail
 
 /// The version that raises the epoch of `producer` and so fences every older incarnation (I4).
-/// Errors: stream_closed when the stream has ended.
-inline result<manifest::version> propose_open(const manifest::version& tail, std::string_view producer, id128 owner,
-                                              std::int64_t unix_ns) {
+/// Errors: stream_closed when the stream has ended; invalid_argument when a round_robin stream has all its producers already.
+inline result<manifest::version> propose_open(const manifest::version& tail, const manifest::stream_info& stream,
+                                              std::string_view producer, id128 owner, std::int64_t unix_ns) {
   if (tail.summary.closed) {
     return failure(errc::stream_closed, "producer " + std::string(producer) + ": the stream ended at step " +
                                             std::to_string(tail.summary.final_step))
+        .with_fate(fate::did_not_happen);
+  }
+  if (stream.order == manifest::order_round_robin && tail.summary.producers.size() >= stream.producers &&
+      !find_producer(tail.summary, producer)) {
+    std::string known;
+    for (const auto& p : tail.summary.producers) known += (known.empty() ? "" : ", ") + p.id;
+    return failure(errc::invalid_argument, "producer " + std::string(producer) + ": this round_robin stream is for " +
+                                               std::to_string(stream.producers) + " producers and has them: " + known)
         .with_fate(fate::did_not_happen);
   }
   manifest::version v = detail::successor(tail, owner, unix_ns);
@@ -111,45 +121,126 @@ inline result<manifest::version> propose_open(const manifest::version& tail, std
   return v;
 }
 
-/// The version that adds `batches` (consecutive seqs, the first equal to the producer's next_seq: I3), and with `finish` ends the
-/// producer. When every producer has finished and at least `expected_producers` are known, the stream closes at its final step.
-/// Errors: fenced; bug when the seqs do not continue what is committed.
-inline result<manifest::version> propose_commit(const manifest::version& tail, const incarnation& me,
-                                                std::span<const manifest::tgb_entry> batches, bool finish,
-                                                std::uint64_t expected_producers, id128 nonce, std::int64_t unix_ns) {
+/// What a producer wants to commit.
+class commit_request {
+ public:
+  commit_request() {}
+  /// Durable TGBs of the committer: consecutive seqs, the first equal to its committed next_seq.
+  commit_request& batches(std::span<const manifest::tgb_entry> b) { batches_ = b; return *this; }
+  /// Durable TGBs that others announced, in any order. Those that do not continue their producer's committed seqs, or belong to another
+  /// epoch than its current one, are left out.
+  commit_request& carried(std::span<const manifest::tgb_entry> c) { carried_ = c; return *this; }
+  /// End the committer, once all of `batches` are taken.
+  commit_request& finish(bool f) { finish_ = f; return *this; }
+  commit_request& nonce(id128 n) { nonce_ = n; return *this; }
+  /// Wall clock; for people.
+  commit_request& unix_ns(std::int64_t t) { unix_ns_ = t; return *this; }
+
+  std::span<const manifest::tgb_entry> batches() const noexcept { return batches_; }
+  std::span<const manifest::tgb_entry> carried() const noexcept { return carried_; }
+  bool finish() const noexcept { return finish_; }
+  id128 nonce() const noexcept { return nonce_; }
+  std::int64_t unix_ns() const noexcept { return unix_ns_; }
+
+ private:
+  std::span<const manifest::tgb_entry> batches_, carried_;
+  bool finish_ = false;
+  id128 nonce_;
+  std::int64_t unix_ns_ = 0;
+};
+
+/// TGBs in one version at most; bounds a commit whatever the backlog (I10).
+inline constexpr std::size_t batches_per_version = 4096;
+
+/// Whose turn the next step of a round_robin stream is: of the producers that have neither finished nor retired the one with the lowest
+/// next_seq, the lowest id first. So the order depends on how many batches each producer has and on nothing else. Null while fewer
+/// than stream.producers are known, and when all have finished.
+inline const manifest::producer_entry* turn(const manifest::summary& s, const manifest::stream_info& stream) {
+  if (s.producers.size() < stream.producers) return nullptr;
+  const manifest::producer_entry* next = nullptr;
+  for (const manifest::producer_entry& p : s.producers) {
+    if (p.finished || p.retired) continue;
+    if (!next || p.next_seq < next->next_seq) next = &p;
+  }
+  return next;
+}
+
+namespace detail {
+/// Adds `e` as the next step when it continues its producer's committed seqs in the current epoch (I3, I4).
+inline bool take(manifest::version& v, const manifest::tgb_entry& e) {
+  if (!find_producer(v.summary, e.producer)) return false;
+  manifest::producer_entry& p = entry_of(v.summary, e.producer);
+  if (p.finished || p.retired || e.epoch != p.epoch || e.seq != p.next_seq) return false;
+  ++p.next_seq;
+  p.last_version = v.number;
+  p.last_tgb = e;
+  v.entries.push_back(e);
+  ++v.summary.next_step;
+  return true;
+}
+
+inline void take_in_commit_order(manifest::version& v, const commit_request& r) {
+  for (const manifest::tgb_entry& e : r.batches()) {
+    if (v.entries.size() == batches_per_version) return;
+    take(v, e);
+  }
+  std::vector<const manifest::tgb_entry*> others;
+  for (const manifest::tgb_entry& e : r.carried()) others.push_back(&e);
+  std::sort(others.begin(), others.end(), [](const manifest::tgb_entry* a, const manifest::tgb_entry* b) {
+    return a->seq != b->seq ? a->seq < b->seq : a->producer < b->producer;
+  });
+  for (const manifest::tgb_entry* e : others) {
+    if (v.entries.size() == batches_per_version) return;
+    take(v, *e);
+  }
+}
+
+inline void take_in_turn(manifest::version& v, const manifest::stream_info& stream, const commit_request& r) {
+  std::map<std::pair<std::string_view, std::uint64_t>, const manifest::tgb_entry*> there;
+  for (const manifest::tgb_entry& e : r.carried()) there[{e.producer, e.seq}] = &e;
+  for (const manifest::tgb_entry& e : r.batches()) there[{e.producer, e.seq}] = &e;
+  while (v.entries.size() < batches_per_version) {
+    const manifest::producer_entry* next = turn(v.summary, stream);
+    if (!next) return;
+    const auto at = there.find({next->id, next->next_seq});
+    if (at == there.end() || !take(v, *at->second)) return;
+  }
+}
+}  // namespace detail
+
+/// The version that would add what `request` names to the log. It has neither entries nor events when there is nothing to add now: in a
+/// round_robin stream because it is somebody else's turn. When every producer has finished and at least stream.producers are known, the
+/// stream closes at its final step.
+/// Errors: fenced; stream_closed; bug when the committer's own seqs do not continue what is committed.
+inline result<manifest::version> propose_commit(const manifest::version& tail, const manifest::stream_info& stream,
+                                                const incarnation& me, const commit_request& request) {
   const manifest::producer_entry* known = find_producer(tail.summary, me.producer);
   if (!is_current(known, me)) return fenced(known, me);
   if (tail.summary.closed) return failure(errc::stream_closed, "producer " + me.producer + ": the stream has ended");
   std::uint64_t seq = known->next_seq;
-  for (const auto& b : batches) {
+  for (const auto& b : request.batches()) {
     if (b.producer != me.producer || b.epoch != me.epoch || b.seq != seq) {
       return failure(errc::bug, "producer " + me.producer + ": seq " + std::to_string(b.seq) + " does not continue the committed " +
                                     std::to_string(seq));
     }
     ++seq;
   }
-  manifest::version v = detail::successor(tail, nonce, unix_ns);
-  v.entries.assign(batches.begin(), batches.end());
-  v.summary.next_step += batches.size();
+  manifest::version v = detail::successor(tail, request.nonce(), request.unix_ns());
+  if (stream.order == manifest::order_round_robin) detail::take_in_turn(v, stream, request);
+  else detail::take_in_commit_order(v, request);
   manifest::producer_entry& p = detail::entry_of(v.summary, me.producer);
-  p.next_seq = seq;
-  p.last_version = v.number;
-  if (!batches.empty()) p.last_tgb = batches.back();
-  if (finish) {
+  if (request.finish() && p.next_seq == seq) {
     p.finished = true;
+    p.last_version = v.number;
     manifest::event e;
     e.kind = manifest::event_kind::producer_finished;
     e.producer = me.producer;
     e.epoch = me.epoch;
     e.owner = me.owner;
     v.events.push_back(std::move(e));
-    std::uint64_t known_producers = 0;
     bool all = true;
-    for (const auto& q : v.summary.producers) {
-      known_producers += 1;
-      all = all && (q.finished || q.retired);
-    }
-    if (all && known_producers >= expected_producers) {
+    for (const auto& q : v.summary.producers) all = all && (q.finished || q.retired);
+    if (all && v.summary.producers.size() >= stream.producers) {
       v.summary.closed = true;
       v.summary.final_step = v.summary.next_step;
       manifest::event closed;

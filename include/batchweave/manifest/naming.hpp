@@ -132,7 +132,12 @@ inline std::optional<batch_name> parse_batch_key(std::string_view key, std::stri
 }  // namespace detail
 
 inline std::optional<batch_name> parse_tgb_key(std::string_view key) { return detail::parse_batch_key(key, "tgb/", true); }
-inline std::optional<batch_name> parse_inbox_key(std::string_view key) { return detail::parse_batch_key(key, "inbox/", false); }
+/// What follows a '.' after the seq is the announcement itself and not looked at.
+inline std::optional<batch_name> parse_inbox_key(std::string_view key) {
+  const std::size_t level = key.rfind('/');
+  const std::size_t dot = level == std::string_view::npos ? level : key.find('.', level);
+  return detail::parse_batch_key(key.substr(0, dot), "inbox/", false);
+}
 
 /// Sealed entries of steps [first, end).
 inline std::string seg_key(std::uint64_t first, std::uint64_t end, id128 nonce) {

@@ -9,7 +9,7 @@
 
 namespace batchweave::manifest {
 
-/// How steps get their order. Only `commit` is implemented; the name keeps the place of `round_robin` in the format.
+/// How steps get their order: as they are committed, or one batch of each producer in turn.
 inline constexpr std::string_view order_commit = "commit";
 inline constexpr std::string_view order_round_robin = "round_robin";
 
@@ -47,7 +47,7 @@ inline result<stream_info> decode_stream_info(const_bytes b) {
   if (s->slices == 0 || s->slices > tgb::max_slices) return damaged("member 'slices' is " + std::to_string(s->slices));
   if (s->producers == 0) return damaged("member 'producers' is 0");
   // A reader that took another order for commit order would hand out steps in the wrong one.
-  if (s->order != order_commit) {
+  if (s->order != order_commit && s->order != order_round_robin) {
     return failure(errc::not_supported, "the stream uses order '" + s->order + "', which this batchweave does not know");
   }
   return s;

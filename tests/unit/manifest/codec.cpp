@@ -344,5 +344,5 @@ TEST_CASE("the stream description round trips and rejects damage by name") {
   refused([](m::stream_info& x) { x.slices = 0; }, "slices");
   refused([](m::stream_info& x) { x.producers = 0; }, "producers");
   refused([](m::stream_info& x) { x.order = "random"; }, "random");
-  refused([](m::stream_info& x) { x.order = "round_robin"; }, "round_robin");
+  refused([](m::stream_info& x) { x.order = "shuffled"; }, "shuffled");
 }
