@@ -69,6 +69,7 @@ void describe(A& a, T& x) {
   a("name", x.name);
   a("world_size", x.world_size);
   a("keep", x.keep);
+  a("generation", x.generation);
   a("retained", x.retained);
 }
 template <class A, maybe_const<segment_ref> T>
@@ -76,6 +77,7 @@ void describe(A& a, T& x) {
   a("first", x.first);
   a("end", x.end);
   a("nonce", x.nonce);
+  a("bytes", x.bytes);
 }
 template <class A, maybe_const<summary> T>
 void describe(A& a, T& x) {

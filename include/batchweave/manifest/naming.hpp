@@ -74,9 +74,7 @@ inline std::string ckpt_prefix() { return "ckpt/"; }
 /// Of one producer's TGBs.
 inline std::string tgb_prefix(std::string_view producer) { return "tgb/" + std::string(producer) + "/"; }
 inline std::string inbox_prefix(std::string_view producer) { return "inbox/" + std::string(producer) + "/"; }
-inline std::string ckpt_prefix(std::string_view group, std::string_view checkpoint) {
-  return "ckpt/" + std::string(group) + "/" + std::string(checkpoint) + "/";
-}
+inline std::string ckpt_prefix(std::string_view group) { return "ckpt/" + std::string(group) + "/"; }
 
 /// Version v. The number is inverted, so that the newest version is the first key in byte order.
 inline std::string log_key(std::uint64_t version) {
@@ -165,9 +163,14 @@ inline std::optional<segment_name> parse_seg_key(std::string_view key) {
   return n;
 }
 
+/// The marks of one checkpoint in one generation of its group, at one step: a mark of another run or place can never count.
+inline std::string ckpt_prefix(std::string_view group, std::string_view checkpoint, std::uint64_t generation, std::uint64_t step) {
+  return ckpt_prefix(group) + std::string(checkpoint) + "@" + std::to_string(generation) + "-" + std::to_string(step) + "/";
+}
 /// The mark of one rank that its shard of a checkpoint is durable.
-inline std::string ckpt_key(std::string_view group, std::string_view checkpoint, std::uint32_t rank) {
-  return ckpt_prefix(group, checkpoint) + std::to_string(rank);
+inline std::string ckpt_key(std::string_view group, std::string_view checkpoint, std::uint64_t generation, std::uint64_t step,
+                            std::uint32_t rank) {
+  return ckpt_prefix(group, checkpoint, generation, step) + std::to_string(rank);
 }
 
 class mark_name {
@@ -175,20 +178,32 @@ class mark_name {
   mark_name() {}
   std::string group;
   std::string checkpoint;
+  std::uint64_t generation = 0;
+  std::uint64_t step = 0;
   std::uint32_t rank = 0;
   friend bool operator==(const mark_name&, const mark_name&) = default;
 };
 inline std::optional<mark_name> parse_ckpt_key(std::string_view key) {
+  const std::string_view whole = key;
   if (!detail::take_prefix(key, "ckpt/")) return std::nullopt;
   mark_name n;
   n.group = std::string(detail::take_level(key));
-  n.checkpoint = std::string(detail::take_level(key));
+  std::string_view folder = detail::take_level(key);
+  const std::size_t at = folder.find('@');
+  const std::size_t dash = folder.find('-', at == std::string_view::npos ? folder.size() : at);
+  if (at == std::string_view::npos || dash == std::string_view::npos) return std::nullopt;
+  n.checkpoint = std::string(folder.substr(0, at));
+  const auto generation = detail::parse_digits(folder.substr(at + 1, dash - at - 1));
+  const auto step = detail::parse_digits(folder.substr(dash + 1));
   const auto rank = detail::parse_digits(key);
-  if (!check_name("group", n.group) || !check_name("checkpoint id", n.checkpoint) || !rank ||
-      *rank > std::numeric_limits<std::uint32_t>::max() || std::to_string(*rank) != key) {
+  if (!check_name("group", n.group) || !check_name("checkpoint id", n.checkpoint) || !generation || !step || !rank ||
+      *rank > std::numeric_limits<std::uint32_t>::max()) {
     return std::nullopt;
   }
+  n.generation = *generation;
+  n.step = *step;
   n.rank = static_cast<std::uint32_t>(*rank);
+  if (ckpt_key(n.group, n.checkpoint, n.generation, n.step, n.rank) != whole) return std::nullopt;  // digits with zeros in front
   return n;
 }
 

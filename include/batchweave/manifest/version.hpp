@@ -28,9 +28,13 @@ enum class event_kind : std::uint8_t {
   trimmed,
   sealed,
   group_left,
+  group_joined,
+  rolled_back,
+  checkpoint_forgotten,
 };
-inline constexpr std::string_view event_names[] = {"producer_opened", "producer_finished",   "producer_retired", "stream_closed",
-                                                   "checkpoint_complete", "trimmed", "sealed",           "group_left"};
+inline constexpr std::string_view event_names[] = {"producer_opened", "producer_finished", "producer_retired", "stream_closed",
+                                                   "checkpoint_complete", "trimmed", "sealed", "group_left", "group_joined",
+                                                   "rolled_back", "checkpoint_forgotten"};
 
 /// What a version records besides TGBs. Members that the kind does not use stay empty.
 class event {
@@ -74,7 +78,8 @@ class group_entry {
   std::string name;
   std::uint32_t world_size = 0;  ///< ranks that mark a checkpoint; 0: the trainer says when it is complete
   std::uint32_t keep = 1;        ///< checkpoints that are retained
-  std::vector<checkpoint_entry> retained;
+  std::uint64_t generation = 0;  ///< the version in which the group joined or last rolled back; older marks and ranks are void
+  std::vector<checkpoint_entry> retained;  ///< ascending by step
   friend bool operator==(const group_entry&, const group_entry&) = default;
 };
 
@@ -84,6 +89,7 @@ class segment_ref {
   std::uint64_t first = 0;
   std::uint64_t end = 0;
   id128 nonce;
+  std::uint64_t bytes = 0;  ///< size of the object
   friend bool operator==(const segment_ref&, const segment_ref&) = default;
 };
 
@@ -152,6 +158,8 @@ inline std::vector<std::string> check(const version& v) {
   for (const group_entry& g : s.groups) {
     if (const auto named = check_name("group", g.name); !named) demand(false, named.error().what());
     demand(groups.insert(g.name).second, "group '" + g.name + "' is doubled");
+    demand(std::is_sorted(g.retained.begin(), g.retained.end(), [](const auto& a, const auto& b) { return a.step < b.step; }),
+           "group '" + g.name + "': the retained checkpoints are out of order");
     for (const checkpoint_entry& c : g.retained) {
       demand(c.step <= s.next_step, "group '" + g.name + "': checkpoint '" + c.id + "' is beyond next_step");
       demand(c.step >= s.trim_step, "group '" + g.name + "': checkpoint '" + c.id + "' is below trim_step");  // I6

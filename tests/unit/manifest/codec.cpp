@@ -85,12 +85,14 @@ m::version random_version(bw::random64& r) {
     g.first = 1;
     g.end = s.sealed_step;
     g.nonce = bw::id128::draw(r);
+    g.bytes = wide(r);
     s.segments.push_back(g);
   }
   m::group_entry g;
   g.name = "run-1";
   g.world_size = static_cast<std::uint32_t>(r());
   g.keep = static_cast<std::uint32_t>(r());
+  g.generation = wide(r);
   m::checkpoint_entry c;
   c.id = "checkpoint.7";
   c.step = s.next_step;

@@ -55,7 +55,11 @@ TEST_CASE("batch keys come back whole, foreign keys are not taken for one") {
     INFO(bad);
     CHECK_FALSE(m::parse_tgb_key(bad));
   }
-  CHECK_FALSE(m::parse_inbox_key("inbox/p/00000000000000000002/00000000000000000003.1"));
+  const auto announced = m::parse_inbox_key("inbox/p/00000000000000000002/00000000000000000003.anything");
+  REQUIRE(announced);
+  CHECK(announced->seq == 3);
+  CHECK_FALSE(announced->part);
+  CHECK_FALSE(m::parse_inbox_key("inbox/p/00000000000000000002/3.1"));
 }
 
 TEST_CASE("segment and checkpoint keys come back whole") {
@@ -65,12 +69,15 @@ TEST_CASE("segment and checkpoint keys come back whole") {
   CHECK(segment->end == 9);
   CHECK(segment->nonce == bw::id128(1, 2));
   CHECK_FALSE(m::parse_seg_key("seg/5-9-1"));
-  const auto mark = m::parse_ckpt_key(m::ckpt_key("run", "step-5", 3));
+  const auto mark = m::parse_ckpt_key(m::ckpt_key("run", "step-5", 7, 12, 3));
   REQUIRE(mark);
   CHECK(mark->group == "run");
   CHECK(mark->checkpoint == "step-5");
+  CHECK(mark->generation == 7);
+  CHECK(mark->step == 12);
   CHECK(mark->rank == 3);
-  for (const char* bad : {"ckpt/run/step/", "ckpt/run/3", "ckpt/run/step/03", "ckpt/run/step/3/4", "ckpt/run//3"}) {
+  for (const char* bad : {"ckpt/run/step@1-2/", "ckpt/run/3", "ckpt/run/step@1-2/03", "ckpt/run/step@1-2/3/4", "ckpt/run/@1-2/3",
+                          "ckpt/run/step/3", "ckpt/run/step@1/3", "ckpt/run/step@01-2/3", "ckpt/run/step@1-/3", "ckpt/run/a@b@1-2/3"}) {
     INFO(bad);
     CHECK_FALSE(m::parse_ckpt_key(bad));
   }
