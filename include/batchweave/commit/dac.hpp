@@ -8,9 +8,10 @@
 
 namespace batchweave::commit {
 
-/// interval = c * (N - 1) * tau * uniform(0.5, 1.5), N the active producers, tau the smoothed round trip; N <= 1 commits at once.
-/// retry = uniform(0, tau). Everybody reads the same N, so the interval is fair by construction. Conflicts correct only c, slowly,
-/// within [0.8, 3]. Source: the BatchWeave paper (arXiv 2605.09994), with the rule on shared observables only.
+/// interval = c * (N - 1) * tau * uniform(0.75, 1.25), N the active producers, tau the smoothed round trip; N <= 1 commits at once.
+/// retry = uniform(0, tau * min(8, 2^(attempt - 1))): a loser keeps its turn, and a crowd of losers spreads out.
+/// Everybody reads the same N, so the interval is fair by construction. Conflicts correct only c, slowly, within [0.8, 3].
+/// Source: the BatchWeave paper (arXiv 2605.09994), with the rule on shared observables only.
 class dac {
  public:
   dac() = default;
@@ -21,10 +22,20 @@ class dac {
   }
 
   duration delay_before_commit(const backlog&) {
+    jitter_ = random_.uniform(0.75, 1.25);
     if (producers_ <= 1) return duration(0);
-    return scaled(c_ * (producers_ - 1) * random_.uniform(0.5, 1.5));
+    return scaled(c_ * (producers_ - 1) * jitter_);
   }
-  duration delay_before_retry(const observation&) { return scaled(random_.uniform()); }
+  duration delay_before_retry(const observation& o) {
+    const unsigned doublings = std::clamp(o.attempt, 1u, 4u) - 1;
+    return scaled(random_.uniform() * static_cast<double>(1u << doublings));
+  }
+  /// No bound on visibility brings c below its default: with more producers than the log has room for within the bound, all of them
+  /// would attempt all the time and hold each other up.
+  duration soonest() const {
+    if (producers_ <= 1) return duration(0);
+    return scaled(std::min(c_, default_factor) * (producers_ - 1) * jitter_);
+  }
   void observe(const observation& o) {
     const auto t = static_cast<double>(o.round_trip.count());
     tau_ = tau_ == 0 ? t : tau_ + smoothing * (t - tau_);
@@ -38,12 +49,13 @@ class dac {
 
  private:
   static constexpr double smoothing = 0.2;
-  static constexpr double min_factor = 0.8, max_factor = 3;
+  static constexpr double min_factor = 0.8, default_factor = 1.2, max_factor = 3;
   duration scaled(double times) const { return duration(static_cast<duration::rep>(tau_ * times)); }
 
   random64 random_;
   double tau_ = 0;
-  double c_ = 1.2;
+  double c_ = default_factor;
+  double jitter_ = 1;
   unsigned producers_ = 1;
 };
 

@@ -46,11 +46,20 @@ concept commit_policy = std::copy_constructible<P> && requires(P& p, const obser
   p.seed(s);
 };
 
-/// Whether producers with policy `P` announce their uploaded TGBs and publish what others announced: `static constexpr bool cooperative`.
+/// Whether producers with policy `P` announce their uploaded TGBs and publish what others announced: such a policy has
+/// `static constexpr bool carries_others = true`.
 template <class P>
 inline constexpr bool is_cooperative_v = [] {
-  if constexpr (requires { { P::cooperative } -> std::convertible_to<bool>; }) return bool{P::cooperative};
+  if constexpr (requires { { P::carries_others } -> std::convertible_to<bool>; }) return bool{P::carries_others};
   else return false;
 }();
+
+/// No attempt before this from now, even when a batch has waited for its bound (producer_options::max_visibility_delay): what the log can
+/// take bounds every promise. A policy may have `duration soonest() const`; without it the bound always holds.
+template <class P>
+duration soonest_attempt(const P& policy) {
+  if constexpr (requires { { policy.soonest() } -> std::same_as<duration>; }) return policy.soonest();
+  else return duration(0);
+}
 
 }  // namespace batchweave::commit

@@ -46,14 +46,20 @@ inline bool is_current(const manifest::producer_entry* p, const incarnation& me)
   return p && p->epoch == me.epoch && p->owner == me.owner;
 }
 
-/// Producers whose last commit lies within the recent window of versions; everybody who reads the same version counts the same.
+/// Producers that are at work: those whose TGBs were committed, by whomever, within the recent window of versions. The window is
+/// 16 + 4 * the median age (in versions) of those inside it, so it follows what it sees: with N producers that commit in turn it is about
+/// 2 N versions wide, when every version carries everybody it is 16, and those who left fall out of it after as many versions.
+/// Everybody who reads the same version counts the same.
 inline unsigned active_producers(const manifest::version& v) {
-  std::uint64_t open = 0;
-  for (const auto& p : v.summary.producers) open += !p.finished && !p.retired;
-  const std::uint64_t window = std::max<std::uint64_t>(16, 4 * open);
-  unsigned n = 0;
-  for (const auto& p : v.summary.producers) n += !p.finished && !p.retired && p.last_version + window >= v.number;
-  return n;
+  std::vector<std::uint64_t> ages;
+  ages.reserve(v.summary.producers.size());
+  for (const auto& p : v.summary.producers) {
+    if (!p.finished && !p.retired) ages.push_back(v.number - p.last_version);
+  }
+  std::sort(ages.begin(), ages.end());
+  std::size_t n = 0;
+  while (n < ages.size() && ages[n] <= 16 + 4 * ages[n / 2]) ++n;
+  return static_cast<unsigned>(n);
 }
 
 inline failure fenced(const manifest::producer_entry* winner, const incarnation& me) {
