@@ -516,7 +516,11 @@ class basic_producer {
         undecided.reset();
         bool finish = false;
         const std::vector<manifest::tgb_entry> batches = own_batches(finish);
-        if (batches.empty() && !finish) co_return true;
+        if (batches.empty() && !finish) {
+          const std::lock_guard lock(mutex);
+          turn_reason.clear();
+          co_return true;
+        }
 
         commit::inbox box;
         if (shares() && (others || attempt > 1 || round_robin())) {
