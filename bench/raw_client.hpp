@@ -1,37 +1,18 @@
-// The raw limit: one thread, epoll, plain HTTP without signing, one reused buffer for each request in flight.
+// The raw limit: one thread, epoll, HTTP or TLS without signing, one reused buffer for each request in flight.
 #pragma once
 
+#include "load.hpp"
 #include "range_server.hpp"
 #include "support.hpp"
 
 #include <netdb.h>
+#include <openssl/ssl.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace bench {
-
-/// Result of driving requests for a while.
-struct load {
-  std::uint64_t bytes = 0;
-  std::uint64_t requests = 0;
-  double wall = 0;
-  double cpu = 0;
-  std::vector<double> latencies;  // seconds
-  double rate() const { return static_cast<double>(bytes) / wall / 1e9; }           ///< GB/s
-  double cpu_per_gb() const { return cpu / (static_cast<double>(bytes) / 1e9); }    ///< seconds
-  double requests_per_second() const { return static_cast<double>(requests) / wall; }
-};
-
-/// The offsets that every client asks for: contiguous ranges through the object, again and again.
-class range_walk {
- public:
-  range_walk(std::uint64_t object, std::uint64_t length) : steps_(object / length), length_(length) {}
-  std::uint64_t next() { return (at_++ % steps_) * length_; }
-
- private:
-  std::uint64_t steps_, length_, at_ = 0;
-};
 
 inline int connect_to(const std::string& host, const std::string& port) {
   addrinfo hints{}, *list = nullptr;
@@ -48,7 +29,6 @@ inline int connect_to(const std::string& host, const std::string& port) {
   if (fd < 0) throw std::runtime_error("cannot connect to " + host + ":" + port);
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL, 0) | O_NONBLOCK);
   return fd;
 }
 
@@ -56,15 +36,35 @@ inline int connect_to(const std::string& host, const std::string& port) {
 /// from one round to the next, as a pool keeps them.
 class raw_client {
  public:
-  raw_client(std::string host, const std::string& port, std::string path, std::size_t in_flight)
-      : host_(std::move(host)), path_(std::move(path)), poll_(::epoll_create1(EPOLL_CLOEXEC)), all_(in_flight) {
+  /// More header lines, each with its line end, for a method and a path: signatures made ahead, where the server wants some.
+  using more_headers = std::function<std::string(const std::string& method, const std::string& path)>;
+
+  /// GETs go to `path`; the PUTs of connection i to `path`i, or to `put_path`i. `tls`: no certificate is checked.
+  raw_client(std::string host, const std::string& port, std::string path, std::size_t in_flight, bool tls = false,
+             std::string put_path = std::string(), more_headers more = more_headers())
+      : host_(std::move(host)), path_(std::move(path)), put_path_(put_path.empty() ? path_ : std::move(put_path)), more_(std::move(more)),
+        poll_(::epoll_create1(EPOLL_CLOEXEC)), all_(in_flight) {
+    if (tls) {
+      context_.reset(SSL_CTX_new(TLS_client_method()));
+      SSL_CTX_set_mode(context_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+      // Several records with one read from the socket.
+      SSL_CTX_set_read_ahead(context_.get(), 1);
+      SSL_CTX_set_default_read_buffer_len(context_.get(), std::size_t{64} << 10);
+    }
     for (std::size_t i = 0; i < all_.size(); ++i) {
       all_[i].fd = connect_to(host_, port);
+      if (tls) {
+        all_[i].tls.reset(SSL_new(context_.get()));
+        SSL_set_fd(all_[i].tls.get(), all_[i].fd);
+        if (SSL_connect(all_[i].tls.get()) != 1) throw std::runtime_error("raw client: the TLS handshake failed");
+      }
+      ::fcntl(all_[i].fd, F_SETFL, ::fcntl(all_[i].fd, F_GETFL, 0) | O_NONBLOCK);
       epoll_event e{};
       e.events = EPOLLIN;
       e.data.u64 = i;
       ::epoll_ctl(poll_, EPOLL_CTL_ADD, all_[i].fd, &e);
     }
+    host_ += ":" + port;
   }
   raw_client(const raw_client&) = delete;
   raw_client& operator=(const raw_client&) = delete;
@@ -74,8 +74,14 @@ class raw_client {
   load put(const char* body, std::size_t length, double seconds) { return drive(length, length, seconds, body); }
 
  private:
+  struct free_tls {
+    void operator()(SSL* s) const { SSL_free(s); }
+    void operator()(SSL_CTX* c) const { SSL_CTX_free(c); }
+  };
   struct exchange {
     int fd = -1;
+    std::unique_ptr<SSL, free_tls> tls;
+    std::string common;  // request line and those headers that stay the same
     std::string request;
     std::size_t sent = 0;
     std::size_t body_sent = 0;
@@ -92,43 +98,57 @@ class raw_client {
     ~exchange() {
       if (fd >= 0) ::close(fd);
     }
+    ssize_t some(int done) const {
+      if (done > 0) return done;
+      const int why = SSL_get_error(tls.get(), done);
+      if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) return 0;
+      errno = EAGAIN;
+      return -1;
+    }
+    ssize_t send(const char* data, std::size_t size, int flags) {
+      if (!tls) return ::send(fd, data, size, MSG_NOSIGNAL | flags);
+      return some(SSL_write(tls.get(), data, static_cast<int>(std::min<std::size_t>(size, 1u << 30))));
+    }
+    ssize_t receive(char* to, std::size_t size) {
+      if (!tls) return ::recv(fd, to, size, 0);
+      return some(SSL_read(tls.get(), to, static_cast<int>(std::min<std::size_t>(size, 1u << 30))));
+    }
   };
 
   load drive(std::uint64_t object, std::size_t length, double seconds, const char* upload) {
     load result;
     range_walk walk(object, length);
-    const int poll = poll_;
     std::vector<exchange>& all = all_;
-    for (exchange& x : all) {
-      if (!upload) x.body.resize(length);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::string method = upload ? "PUT" : "GET", path = upload ? put_path_ + std::to_string(i) : path_;
+      all[i].common = method + " " + path + " HTTP/1.1\r\nHost: " + host_ + "\r\n" + (more_ ? more_(method, path) : std::string());
+      if (!upload) all[i].body.resize(length);
     }
     const stopwatch watch;
-    std::size_t busy = 0, names = 0;
+    std::size_t busy = 0;
     const auto begin = [&](exchange& x) {
       if (upload) {
-        x.request = "PUT " + path_ + std::to_string(names++ % 64) + " HTTP/1.1\r\nHost: " + host_ + "\r\nContent-Length: " +
-                    std::to_string(length) + "\r\n\r\n";
+        x.request = x.common + "Content-Length: " + std::to_string(length) + "\r\n\r\n";
       } else {
         x.offset = walk.next();
-        x.request = "GET " + path_ + " HTTP/1.1\r\nHost: " + host_ + "\r\nRange: bytes=" + std::to_string(x.offset) + "-" +
-                    std::to_string(x.offset + length - 1) + "\r\n\r\n";
+        x.request = x.common + "Range: bytes=" + std::to_string(x.offset) + "-" + std::to_string(x.offset + length - 1) + "\r\n\r\n";
       }
       x.sent = x.body_sent = x.head_size = x.received = 0;
       x.in_body = false;
       x.idle = false;
       x.started = now_seconds();
       ++busy;
-      send_more(poll, x, static_cast<std::uint64_t>(&x - all.data()), upload, length);
+      send_more(poll_, x, static_cast<std::uint64_t>(&x - all.data()), upload, length);
     };
     for (exchange& x : all) begin(x);
     std::vector<epoll_event> events(all.size());
     while (busy > 0) {
-      const int n = ::epoll_wait(poll, events.data(), static_cast<int>(events.size()), 10000);
+      const int n = ::epoll_wait(poll_, events.data(), static_cast<int>(events.size()), 10000);
       if (n <= 0) throw std::runtime_error("raw client: nothing moved for 10 s");
       for (int i = 0; i < n; ++i) {
         const epoll_event& e = events[static_cast<std::size_t>(i)];
         exchange& x = all[e.data.u64];
-        if (e.events & EPOLLOUT) send_more(poll, x, e.data.u64, upload, length);
+        if (e.events & EPOLLOUT) send_more(poll_, x, e.data.u64, upload, length);
         if (!(e.events & EPOLLIN) || !receive(x, length, upload == nullptr)) continue;
         const double t = now_seconds();
         result.latencies.push_back(t - x.started);
@@ -147,12 +167,12 @@ class raw_client {
   static void send_more(int poll, exchange& x, std::uint64_t id, const char* upload, std::size_t length) {
     bool full = false;
     while (!full && x.sent < x.request.size()) {
-      const ssize_t n = ::send(x.fd, x.request.data() + x.sent, x.request.size() - x.sent, MSG_NOSIGNAL | (upload ? MSG_MORE : 0));
+      const ssize_t n = x.send(x.request.data() + x.sent, x.request.size() - x.sent, upload ? MSG_MORE : 0);
       full = blocked(n);
       if (n > 0) x.sent += static_cast<std::size_t>(n);
     }
     while (!full && upload && x.body_sent < length) {
-      const ssize_t n = ::send(x.fd, upload + x.body_sent, length - x.body_sent, MSG_NOSIGNAL);
+      const ssize_t n = x.send(upload + x.body_sent, length - x.body_sent, 0);
       full = blocked(n);
       if (n > 0) x.body_sent += static_cast<std::size_t>(n);
     }
@@ -172,11 +192,15 @@ class raw_client {
 
   // True when the answer is complete.
   static bool receive(exchange& x, std::size_t length, bool wants_body) {
-    if (x.idle) throw std::runtime_error("raw client: the server closed an idle connection");
+    if (x.idle) {
+      char c;
+      if (x.tls && blocked(x.receive(&c, 1))) return false;  // a session ticket, no byte of an answer
+      throw std::runtime_error("raw client: the server closed an idle connection");
+    }
     for (;;) {
       ssize_t n;
       if (!x.in_body) {
-        n = ::recv(x.fd, x.head + x.head_size, sizeof x.head - x.head_size, 0);
+        n = x.receive(x.head + x.head_size, sizeof x.head - x.head_size);
         if (blocked(n)) return false;
         x.head_size += static_cast<std::size_t>(n);
         const std::string_view head(x.head, x.head_size);
@@ -194,7 +218,7 @@ class raw_client {
         if (rest) std::memcpy(x.body.data(), x.head + end + 4, rest);
         x.received = rest;
       } else {
-        n = ::recv(x.fd, x.body.data() + x.received, x.expected - x.received, 0);
+        n = x.receive(x.body.data() + x.received, x.expected - x.received);
         if (blocked(n)) return false;
         x.received += static_cast<std::size_t>(n);
       }
@@ -209,7 +233,9 @@ class raw_client {
     }
   }
 
-  std::string host_, path_;
+  std::string host_, path_, put_path_;
+  more_headers more_;
+  std::unique_ptr<SSL_CTX, free_tls> context_;
   int poll_;
   std::vector<exchange> all_;
 };
