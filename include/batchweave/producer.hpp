@@ -9,6 +9,7 @@
 #include <batchweave/as_result.hpp>
 #include <batchweave/base/error.hpp>
 #include <batchweave/base/random.hpp>
+#include <batchweave/base/retry.hpp>
 #include <batchweave/commit/dac.hpp>
 #include <batchweave/commit/inbox.hpp>
 #include <batchweave/commit/policy.hpp>
@@ -147,6 +148,9 @@ class basic_producer {
     task_group tasks;
     commit::incarnation me;
     commit::tail_view tail;  // only the commit coroutine uses it
+    std::optional<time_point> policy_due;  // likewise: when the policy wants the next attempt
+    unsigned due_among = 0;  // likewise: active producers when it said so
+    bool on_time = true;     // likewise: the policy or a flush asks for this attempt, not only a batch that has waited for its bound
     time_point tail_read{};  // likewise: when the tail was seen to be this
     std::string restored_state;
 
@@ -430,6 +434,12 @@ class basic_producer {
       }
     }
 
+    // Whether a batch of ours has waited for max_visibility_delay.
+    bool past_bound() {
+      const std::lock_guard lock(mutex);
+      return committable().oldest_age >= options.max_visibility_delay();
+    }
+
     bool urgent() {
       const std::lock_guard lock(mutex);
       return flush_target > committed || finish_wanted;
@@ -452,15 +462,22 @@ class basic_producer {
         co_await changed.wait(seen);
         co_return true;
       }
+      on_time = true;
       if (!finish && !urgent()) {
-        const duration asked = policy.delay_before_commit(ready);
-        const duration left = std::max(duration(0), options.max_visibility_delay() - ready.oldest_age);
-        const time_point due = clock.now() + std::min(asked, left);
+        if (!policy_due) {
+          const duration asked = policy.delay_before_commit(ready);
+          if (asked != commit::not_yet) policy_due = clock.now() + asked;
+          due_among = commit::active_producers(*tail.version);
+        }
+        const duration left = std::max(options.max_visibility_delay() - ready.oldest_age, commit::soonest_attempt(policy));
+        const time_point bound = clock.now() + left;
+        const time_point due = policy_due ? std::min(*policy_due, bound) : bound;
         while (clock.now() < due && !urgent()) {
           co_await changed.wait_until(seen, clock, due);
-          if (asked == commit::not_yet && changed.observe() != seen) co_return true;  // the backlog changed: ask again
+          if (!policy_due && changed.observe() != seen) co_return true;  // the backlog changed: ask again
           seen = changed.observe();
         }
+        on_time = urgent() || (policy_due && clock.now() >= *policy_due);
       }
       co_return co_await commit_until_won();
     }
@@ -516,11 +533,16 @@ class basic_producer {
         undecided.reset();
         bool finish = false;
         const std::vector<manifest::tgb_entry> batches = own_batches(finish);
-        if (batches.empty() && !finish) {
+        const bool for_others = commit::is_cooperative_v<Policy> && attempt == 1 && on_time && others;
+        const bool early = !on_time && attempt == 1 && !past_bound();  // what had waited too long was committed meanwhile
+        if ((batches.empty() && !finish && !for_others) || early) {
           const std::lock_guard lock(mutex);
           turn_reason.clear();
+          if (on_time) policy_due.reset();
+          else looked(begun, known);
           co_return true;
         }
+        policy_due.reset();
 
         commit::inbox box;
         if (shares() && (others || attempt > 1 || round_robin())) {
@@ -536,6 +558,7 @@ class basic_producer {
           co_return false;
         }
         if (next->entries.empty() && next->events.empty()) {
+          if (batches.empty()) co_return true;
           wait_for_turn_of(commit::turn(tail.version->summary, stream));
           const double factor = random.uniform(0.75, 1.25);
           co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(turn_pause.count()) * factor)));
@@ -564,16 +587,9 @@ class basic_producer {
           auto mine = std::make_shared<const manifest::version>(*next);
           saw(commit::tail_view(std::move(mine), encoded.size()), begun);
         }
-        commit::observation seen;
-        seen.won = won;
-        seen.round_trip = clock.now() - begun;
-        seen.attempt = attempt;
-        seen.versions_passed = tail.version->number - known;
-        seen.active_producers = std::max(1u, commit::active_producers(*tail.version));
-        seen.manifest_bytes = tail.bytes;
-        policy.observe(seen);
+        const commit::observation seen = tell_policy(won, attempt, begun, known);
         if (won) {
-          std::vector<std::string> used = used_announcements(box, *next);
+          std::vector<std::string> used = used_announcements(box, *tail.version);
           settle(*next, true);
           if (!used.empty()) tasks.spawn(remove_keys(this->shared_from_this(), std::move(used)));
           co_return true;
@@ -590,6 +606,29 @@ class basic_producer {
           co_await clock.wait_for(pause);
         }
       }
+    }
+
+    commit::observation what_was_seen(time_point begun, std::uint64_t known) const {
+      commit::observation seen;
+      seen.round_trip = clock.now() - begun;
+      seen.versions_passed = tail.version->number - known;
+      seen.active_producers = std::max(1u, commit::active_producers(*tail.version));
+      seen.manifest_bytes = tail.bytes;
+      return seen;
+    }
+    commit::observation tell_policy(bool won, unsigned attempt, time_point begun, std::uint64_t known) {
+      commit::observation seen = what_was_seen(begun, known);
+      seen.won = won;
+      seen.attempt = attempt;
+      policy.observe(seen);
+      return seen;
+    }
+    // The tail was read and nothing attempted. When many have left, the policy's time was chosen for a crowd that is gone.
+    void looked(time_point begun, std::uint64_t known) {
+      commit::observation seen = what_was_seen(begun, known);
+      seen.attempted = false;
+      policy.observe(seen);
+      if (2 * seen.active_producers <= due_among) policy_due.reset();
     }
 
     void wait_for_turn_of(const manifest::producer_entry* next) {
@@ -656,7 +695,10 @@ class basic_producer {
       const id128 owner = id128::draw(random);
       std::optional<std::uint64_t> first_epoch;
       std::uint64_t known = 0;
-      for (;;) {
+      retry_policy pause;  // many may open at one moment
+      pause.base(std::chrono::milliseconds(100)).cap(std::chrono::seconds(5));
+      for (unsigned attempt = 1;; ++attempt) {
+        const time_point begun = clock.now();
         auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
         result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
         if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
@@ -686,8 +728,10 @@ class basic_producer {
           me = commit::incarnation(options.id(), epoch + 1, owner);
           auto mine = std::make_shared<const manifest::version>(std::move(*next));
           saw(commit::tail_view(std::move(mine), encoded.size()), clock.now());
+          tell_policy(true, attempt, begun, tail.version->number - 1);
           break;
         }
+        co_await clock.wait_for(pause.delay(attempt, random));
       }
       const manifest::producer_entry* mine = commit::find_producer(tail.version->summary, options.id());
       next_seq = committed = mine->next_seq;

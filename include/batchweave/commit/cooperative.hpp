@@ -33,9 +33,10 @@ class cooperative {
   }
   duration delay_before_retry(const observation&) { return scaled(random_.uniform()); }
   void observe(const observation& o) {
+    producers_ = std::max(1u, o.active_producers);
+    if (!o.attempted) return;
     const auto t = static_cast<double>(o.round_trip.count());
     tau_ = tau_ == 0 ? t : tau_ + smoothing * (t - tau_);
-    producers_ = std::max(1u, o.active_producers);
   }
   void seed(std::uint64_t s) { random_ = random64(s); }
 

@@ -37,9 +37,10 @@ class dac {
     return scaled(std::min(c_, default_factor) * (producers_ - 1) * jitter_);
   }
   void observe(const observation& o) {
+    producers_ = std::max(1u, o.active_producers);
+    if (!o.attempted) return;
     const auto t = static_cast<double>(o.round_trip.count());
     tau_ = tau_ == 0 ? t : tau_ + smoothing * (t - tau_);
-    producers_ = std::max(1u, o.active_producers);
     if (o.attempt == 1) c_ = std::clamp(c_ + (o.won ? -0.01 : 0.01), min_factor, max_factor);
   }
   void seed(std::uint64_t s) { random_ = random64(s); }

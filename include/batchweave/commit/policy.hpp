@@ -9,10 +9,11 @@
 
 namespace batchweave::commit {
 
-/// What one finished attempt taught us.
+/// What one finished attempt, or a look at the tail, taught us.
 class observation {
  public:
   observation() noexcept {}
+  bool attempted = true;          ///< false: only the tail was read, and it left nothing to do; only the last three members say something
   bool won = false;               ///< 200, or 412 resolved as our own
   duration round_trip{0};         ///< tail read + conditional PUT, this attempt
   unsigned attempt = 1;           ///< 1 for the first try of a commit
@@ -36,7 +37,7 @@ inline constexpr duration not_yet = duration::max();
 /// A pure function of what it is told and of its own randomness; it never touches the store. One object serves one producer.
 /// - delay_before_commit(b): from now until the attempt; asked once a commit (and again on a changed backlog after `not_yet`).
 /// - delay_before_retry(o): after a lost attempt.
-/// - observe(o): told of every finished attempt, before delay_before_retry.
+/// - observe(o): told of every finished attempt, before delay_before_retry, and of looks at the tail that came to nothing.
 /// - seed(s): reseeds its randomness, so that a run can be reproduced.
 template <class P>
 concept commit_policy = std::copy_constructible<P> && requires(P& p, const observation& o, const backlog& b, std::uint64_t s) {
