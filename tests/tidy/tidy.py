@@ -8,7 +8,8 @@ import sys
 
 LAYER = {"base": 0, "aio": 1, "http": 2, "s3": 2, "store": 3, "tgb": 4, "manifest": 4, "commit": 5, "": 6, "testing": 7}
 PURE = {"base", "tgb", "manifest"}  # may include the base layer only, and no Asio
-S3_WITH_IO = {"s3/client.hpp", "s3/config.hpp", "s3/credentials.hpp"}
+S3_WITH_IO = {f"s3/{n}.hpp" for n in ("attempt", "client", "client_state", "config", "credential_cache", "credential_chain", "credential_process",
+                                    "hedge", "metadata", "multipart", "operation", "operations", "perform", "sts")}
 
 # pattern, why, where it is allowed (relative to include/batchweave)
 BANNED = [

@@ -111,4 +111,24 @@ class task_group {
   std::shared_ptr<state> state_;
 };
 
+/// Joins even when the caller is cancelled meanwhile, for tasks that use memory of the caller: the group is then cancelled, and so it is
+/// when `thrown` is set already. The first exception goes into `thrown`; nothing is thrown from here.
+inline asio::awaitable<void> join_whatever_happens(task_group group, std::exception_ptr& thrown) {
+  const bool before = co_await asio::this_coro::throw_if_cancelled();
+  if (thrown) group.cancel();
+  for (int n = 0; n < 2; ++n) {
+    if (thrown) co_await asio::this_coro::throw_if_cancelled(false);
+    bool again = false;
+    try {
+      co_await group.join();
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+      again = n == 0;
+    }
+    if (!again) break;
+    group.cancel();
+  }
+  co_await asio::this_coro::throw_if_cancelled(before);
+}
+
 }  // namespace batchweave

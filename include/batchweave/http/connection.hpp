@@ -2,31 +2,26 @@
 #pragma once
 
 #include <batchweave/aio/clock.hpp>
-#include <batchweave/aio/event.hpp>
 #include <batchweave/base/error.hpp>
+#include <batchweave/http/proxy.hpp>
 #include <batchweave/http/tls.hpp>
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace batchweave::http {
 
-/// How long each phase may take. Zero: no limit (only `overall`).
+/// How long each phase may take. Zero: no limit.
 class timeouts {
  public:
   timeouts() = default;
@@ -47,7 +42,8 @@ class target {
   std::string host;
   std::uint16_t port = 80;
   bool address = false;
-  std::string key() const { return (tls ? "https " : "http ") + host + " " + std::to_string(port); }
+  /// The proxy in between, if any.
+  std::optional<proxy> via;
   friend bool operator==(const target&, const target&) = default;
 };
 
@@ -75,7 +71,8 @@ class watchdog {
     if (state_->deadline < state_->armed) wait(state_);
   }
   void progress() noexcept {
-    state_->phase_deadline = std::chrono::time_point_cast<duration>(steady::now()) + state_->limit;
+    state_->phase_deadline =
+        state_->limit > duration::zero() ? std::chrono::time_point_cast<duration>(steady::now()) + state_->limit : time_point::max();
     state_->deadline = std::min(state_->phase_deadline, state_->overall);
   }
   bool fired() const noexcept { return state_->fired; }
@@ -157,153 +154,6 @@ class connection {
   bool used_ = false, reusable_ = false;
 };
 
-/// Addresses of hosts, kept for a short time; one look-up at a time for a host. Thread safe.
-class name_cache {
- public:
-  using endpoints = std::vector<asio::ip::tcp::endpoint>;
-  explicit name_cache(duration keep = std::chrono::seconds(30)) : state_(std::make_shared<state>(keep)) {}
-
-  /// All addresses, starting at another one each time. errc::resolve_failed. A look-up that takes longer than `limit` is abandoned.
-  asio::awaitable<result<endpoints>> find(std::string host, std::uint16_t port, duration limit) {
-    return find_in(state_, std::move(host), port, limit);
-  }
-  /// Forgets a host none of whose addresses answered.
-  void forget(const std::string& host) {
-    const std::lock_guard lock(state_->mutex);
-    state_->known.erase(host);
-  }
-
- private:
-  struct entry {
-    bool done = false;
-    error_code ec;
-    std::vector<asio::ip::address> addresses;
-    time_point until{};
-    async_event changed;
-  };
-  struct state {
-    explicit state(duration k) : keep(k) {}
-    std::mutex mutex;
-    const duration keep;
-    std::size_t turn = 0;
-    std::map<std::string, std::shared_ptr<entry>> known;
-  };
-
-  static asio::awaitable<result<endpoints>> find_in(std::shared_ptr<state> s, std::string host, std::uint16_t port, duration limit) {
-    endpoints list;
-    error_code ec;
-    const asio::ip::address literal = asio::ip::make_address(host, ec);
-    if (!ec) {
-      list.emplace_back(literal, port);
-      co_return list;
-    }
-    any_clock clock;
-    const time_point give_up = clock.now() + limit;
-    std::shared_ptr<entry> e;
-    bool mine = false;
-    {
-      const std::lock_guard lock(s->mutex);
-      auto& slot = s->known[host];
-      if (!slot || (slot->done && (slot->ec || slot->until < clock.now()))) {
-        slot = std::make_shared<entry>();
-        mine = true;
-      }
-      e = slot;
-    }
-    if (mine) {
-      // Getaddrinfo cannot be interrupted: it finishes by itself, into the entry, whether somebody still waits or not.
-      auto resolver = std::make_shared<asio::ip::tcp::resolver>(co_await asio::this_coro::executor);
-      resolver->async_resolve(host, std::to_string(port), [s, e, resolver](error_code failed, asio::ip::tcp::resolver::results_type found) {
-        {
-          const std::lock_guard lock(s->mutex);
-          e->ec = failed;
-          for (const auto& f : found) e->addresses.push_back(f.endpoint().address());
-          if (!failed && e->addresses.empty()) e->ec = asio::error::host_not_found;
-          e->until = any_clock().now() + s->keep;
-          e->done = true;
-        }
-        e->changed.notify();
-      });
-    }
-    for (;;) {
-      const async_event::ticket seen = e->changed.observe();
-      {
-        const std::lock_guard lock(s->mutex);
-        if (e->done) {
-          if (e->ec) {
-            co_return failure(errc::resolve_failed, "the host name " + host + " did not resolve: " + e->ec.message())
-                .with_fate(fate::did_not_happen);
-          }
-          const std::size_t first = s->turn++;
-          for (std::size_t i = 0; i < e->addresses.size(); ++i) {
-            list.emplace_back(e->addresses[(first + i) % e->addresses.size()], port);
-          }
-          break;
-        }
-      }
-      if (clock.now() >= give_up) {
-        co_return failure(errc::resolve_failed, "the host name " + host + " did not resolve in time").with_fate(fate::did_not_happen);
-      }
-      co_await e->changed.wait_until(seen, clock, give_up);
-    }
-    co_return list;
-  }
-  std::shared_ptr<state> state_;
-};
-
 [[noreturn]] inline void throw_cancelled() { throw boost::system::system_error(asio::error::operation_aborted); }
-
-/// Connects, trying every address in turn, each with its share of the limit; then TLS. nullopt: connected.
-/// Cancelling throws operation_aborted.
-inline asio::awaitable<std::optional<failure>> connect(connection& c, name_cache names, std::shared_ptr<asio::ssl::context> tls,
-                                                       timeouts limits, time_point overall) {
-  result<name_cache::endpoints> found = co_await names.find(c.to().host, c.to().port, limits.connect);
-  if (!found) co_return found.error();
-  const asio::any_io_executor executor = co_await asio::this_coro::executor;
-  watchdog guard(executor, c.socket(), overall);
-  const std::string where = c.to().host + ":" + std::to_string(c.to().port);
-  std::optional<failure> last;
-  const duration share = std::max<duration>(limits.connect / static_cast<int>(std::min<std::size_t>(found->size(), 4)), std::chrono::milliseconds(50));
-  for (const asio::ip::tcp::endpoint& at : *found) {
-    error_code ec;
-    c.socket().close(ec);
-    c.socket().open(at.protocol(), ec);
-    if (!ec) {
-      guard.arm(errc::connect_timeout, share);
-      co_await c.socket().async_connect(at, asio::redirect_error(asio::use_awaitable, ec));
-    }
-    if (!ec) {
-      last.reset();
-      break;
-    }
-    if (guard.fired()) {
-      last = failure(guard.phase(), "connecting to " + where + " took too long");
-    } else if (ec == asio::error::operation_aborted) {
-      throw_cancelled();
-    } else {
-      last = failure(errc::connect_failed, "cannot connect to " + where + ": " + ec.message());
-    }
-  }
-  if (last) {
-    names.forget(c.to().host);
-    co_return last->with_fate(fate::did_not_happen);
-  }
-  error_code ec;
-  c.socket().set_option(asio::ip::tcp::no_delay(true), ec);
-  if (c.to().tls) {
-    c.start_tls(tls);
-    guard.arm(errc::tls_timeout, limits.tls);
-    co_await c.tls().async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, ec));
-    if (ec) {
-      if (guard.fired()) co_return failure(guard.phase(), "the TLS handshake with " + where + " took too long").with_fate(fate::did_not_happen);
-      if (ec == asio::error::operation_aborted) throw_cancelled();
-      // A peer that hangs up in the handshake is a passing fault; a certificate that does not fit is not.
-      const bool passing = ec == asio::error::eof || ec == asio::error::connection_reset || ec == asio::ssl::error::stream_truncated;
-      co_return failure(passing ? errc::connect_failed : errc::tls_failed, "TLS handshake with " + where + ": " + ec.message())
-          .with_fate(fate::did_not_happen);
-    }
-  }
-  co_return std::nullopt;
-}
 
 }  // namespace batchweave::http

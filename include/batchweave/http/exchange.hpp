@@ -95,10 +95,16 @@ class exchange {
       }
       guard_.progress();
       if (!ec && !guard_.fired()) {
-        if (sent_ == all || connection_.secure() || connection_.pending() <= 0) continue;
+        if (sent_ == all || connection_.pending() <= 0) continue;
+        // Over TLS what waits may be no answer but a session ticket.
+        if (connection_.secure() && !co_await look_for_answer()) {
+          guard_.arm(errc::stalled, limits_.stall);
+          continue;
+        }
         std::optional<failure> bad = co_await read_head(false);
         if (bad) co_return bad;
         if (head_.status >= 200) co_return std::nullopt;
+        guard_.arm(errc::stalled, limits_.stall);
         continue;
       }
       // The answer may be waiting behind the error.
@@ -197,6 +203,19 @@ class exchange {
   using parser_type = boost::beast::http::response_parser<boost::beast::http::string_body>;
   static constexpr std::size_t buffer_limit = 64 * 1024;
   static constexpr std::uint32_t header_limit = 32 * 1024;
+
+  /// Reads what waits on a TLS connection while a request is being sent. True: the beginning of an answer, or the end.
+  asio::awaitable<bool> look_for_answer() {
+    error_code ec;
+    guard_.arm(errc::stalled, std::chrono::milliseconds(2));
+    const auto room = buffer_.prepare(4096);
+    const asio::mutable_buffer into(room.data(), room.size());
+    const std::size_t n = co_await connection_.tls().async_read_some(into, asio::redirect_error(asio::use_awaitable, ec));
+    buffer_.commit(n);
+    if (n > 0) co_return true;
+    if (!guard_.fired() && ec == asio::error::operation_aborted) throw_cancelled();
+    co_return !guard_.fired();
+  }
 
   asio::awaitable<std::optional<failure>> read_head(bool skip_informational) {
     namespace beast = boost::beast;

@@ -1,11 +1,14 @@
 // A bounded set of connections: idle ones are kept for a while, waiters are served in the order of asking.
 #pragma once
 
+#include <batchweave/aio/event.hpp>
 #include <batchweave/http/connection.hpp>
 
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace batchweave::http {
@@ -18,10 +21,11 @@ class pool {
     bool has_slot = false;
   };
   struct state {
-    state(std::size_t m, duration i) : max(std::max<std::size_t>(1, m)), idle_limit(i) {}
+    state(std::size_t m, duration i) : max(std::max<std::size_t>(1, m)), idle_limit(i), limit(max) {}
     std::mutex mutex;
     const std::size_t max;
     const duration idle_limit;
+    std::size_t limit;  // 1 to max: how many may be in use now
     std::size_t in_use = 0;
     std::list<std::shared_ptr<waiter>> queue;
     std::list<std::unique_ptr<connection>> idle;
@@ -79,8 +83,29 @@ class pool {
     std::unique_ptr<connection> held_;
   };
 
-  /// Waits for a free place. Cancelling throws operation_aborted and gives the place up.
-  asio::awaitable<lease> acquire(target to) { return acquire_from(state_, std::move(to)); }
+  /// Waits for a free place, until `deadline` at most: then errc::overall_timeout. Cancelling throws operation_aborted and gives the place up.
+  asio::awaitable<result<lease>> acquire(target to, time_point deadline = time_point::max()) {
+    return acquire_from(state_, std::move(to), deadline);
+  }
+  /// Whether acquire() would not wait now.
+  bool has_room() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->queue.empty() && state_->in_use < state_->limit;
+  }
+  /// How many may be in use from now on, at most what the pool was made for. Connections in use stay in use.
+  void limit(std::size_t n) {
+    std::list<std::shared_ptr<waiter>> go;
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->limit = std::clamp<std::size_t>(n, 1, state_->max);
+      while (!state_->queue.empty() && state_->in_use < state_->limit) {
+        ++state_->in_use;
+        state_->queue.front()->has_slot = true;
+        go.splice(go.end(), state_->queue, state_->queue.begin());
+      }
+    }
+    for (auto& w : go) w->granted.notify();
+  }
 
   /// Connections opened so far, for tests and metrics.
   std::uint64_t opened() const {
@@ -99,7 +124,7 @@ class pool {
     std::shared_ptr<waiter> next;
     {
       const std::lock_guard lock(s.mutex);
-      if (s.queue.empty()) {
+      if (s.queue.empty() || s.in_use > s.limit) {
         --s.in_use;
         return;
       }
@@ -130,13 +155,13 @@ class pool {
     bool taken = false;
   };
 
-  static asio::awaitable<lease> acquire_from(std::shared_ptr<state> s, target to) {
+  static asio::awaitable<result<lease>> acquire_from(std::shared_ptr<state> s, target to, time_point deadline) {
     bool wait = false;
     {
       place mine(s);
       {
         const std::lock_guard lock(s->mutex);
-        if (s->queue.empty() && s->in_use < s->max) {
+        if (s->queue.empty() && s->in_use < s->limit) {
           ++s->in_use;
           mine.taken = true;
         } else {
@@ -153,7 +178,16 @@ class pool {
             break;
           }
         }
-        co_await mine.me->granted.wait(seen);
+        if (deadline == time_point::max()) {
+          co_await mine.me->granted.wait(seen);
+          continue;
+        }
+        any_clock clock;  // places are waited for in real time, as sockets are
+        if (clock.now() >= deadline) {
+          co_return failure(errc::overall_timeout, "no connection became free: all " + std::to_string(s->max) + " are in use; raise max_connections or the limit")
+              .with_fate(fate::did_not_happen);
+        }
+        co_await mine.me->granted.wait_until(seen, clock, deadline);
       }
     }
     lease mine(s);
@@ -177,7 +211,7 @@ class pool {
       }
       closing.splice(closing.end(), s->idle, here);
     }
-    co_return mine;
+    co_return std::move(mine);
   }
 
   std::shared_ptr<state> state_;

@@ -4,6 +4,8 @@
 #include <batchweave/aio/clock.hpp>
 #include <batchweave/base/retry.hpp>
 #include <batchweave/http/connection.hpp>
+#include <batchweave/http/names.hpp>
+#include <batchweave/s3/credential_cache.hpp>
 #include <batchweave/s3/credentials.hpp>
 #include <batchweave/s3/endpoint.hpp>
 
@@ -59,6 +61,19 @@ class s3_config {
     return *this;
   }
   s3_config& credentials(s3::credentials c) { credentials_ = std::move(c); return *this; }
+  /// Where keys come from, and come from again before they expire. Unset: the environment, the profile, the container, the instance.
+  s3_config& credentials(s3::credentials_provider p) { provider_ = std::move(p); return *this; }
+  /// "http://[user:password@]host:port" for everything but loopback; empty: none, whatever HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
+  s3_config& proxy(const std::string& url) { proxies_ = http::proxy_settings::always(url); return *this; }
+  /// How long looked-up addresses are used; default 30 s.
+  s3_config& name_lifetime(duration d) { name_lifetime_ = d; return *this; }
+  /// Replaces the system's resolver.
+  s3_config& lookup(http::address_lookup f) { lookup_ = std::move(f); return *this; }
+  /// Retries that all requests together may save up; 0: no bound but that of each. Default 200.
+  s3_config& retry_budget(std::size_t n) { retry_budget_ = n; return *this; }
+  /// Share of reads, such as 0.05, for which a second request may be sent when the first is slower to be answered than 95 % of the last; 0, the
+  /// default: none.
+  s3_config& hedge_share(double s) { hedge_share_ = s; return *this; }
   s3_config& style(s3::addressing s) { style_ = s; return *this; }
   s3_config& signing(payload_signing s) { signing_ = s; return *this; }
   /// PEM bundle to trust instead of the system's certificates.
@@ -92,6 +107,12 @@ class s3_config {
   const std::string& prefix() const noexcept { return prefix_; }
   const std::string& region() const noexcept { return region_; }
   const s3::credentials& credentials() const noexcept { return credentials_; }
+  const s3::credentials_provider& provider() const noexcept { return provider_; }
+  http::proxy_settings proxies() const { return proxies_.value_or(http::proxy_settings()); }
+  duration name_lifetime() const noexcept { return name_lifetime_; }
+  const http::address_lookup& lookup() const noexcept { return lookup_; }
+  std::size_t retry_budget() const noexcept { return retry_budget_; }
+  double hedge_share() const noexcept { return hedge_share_; }
   s3::addressing style() const noexcept { return style_; }
   const std::optional<payload_signing>& signing() const noexcept { return signing_; }
   const std::string& ca_file() const noexcept { return ca_file_; }
@@ -118,7 +139,8 @@ class s3_config {
     if (region_.empty()) region_ = env("AWS_DEFAULT_REGION").value_or("");
     if (region_.empty()) region_ = s3::profiles(env).get("region");
     if (region_.empty()) region_ = "us-east-1";
-    if (credentials_.empty()) {
+    if (!proxies_) proxies_ = http::proxy_settings::from(env);
+    if (credentials_.empty() && !provider_) {
       const result<s3::credentials> found = s3::load_credentials(env);
       if (found) credentials_ = *found;
       else credentials_problem_ = found.error();
@@ -148,6 +170,12 @@ class s3_config {
  private:
   std::string endpoint_, bucket_, prefix_, region_, ca_file_;
   s3::credentials credentials_;
+  s3::credentials_provider provider_;
+  std::optional<http::proxy_settings> proxies_;
+  http::address_lookup lookup_;
+  duration name_lifetime_ = std::chrono::seconds(30);
+  std::size_t retry_budget_ = 200;
+  double hedge_share_ = 0;
   std::optional<failure> credentials_problem_;
   s3::addressing style_ = s3::addressing::automatic;
   std::optional<payload_signing> signing_;

@@ -1,6 +1,7 @@
 // Who signs: keys from the environment or from the shared credentials and config files. Pure but for reading those files.
 #pragma once
 
+#include <batchweave/base/clock.hpp>
 #include <batchweave/base/error.hpp>
 
 #include <cstdlib>
@@ -40,12 +41,18 @@ class credentials {
   const secret& session_token() const noexcept { return token_; }
   /// Where they came from, for messages.
   const std::string& source() const noexcept { return source_; }
+  /// Until when the store takes them; nullopt: for good.
+  const std::optional<wall_time>& expires() const noexcept { return expires_; }
+  credentials& expires(std::optional<wall_time> t) { expires_ = t; return *this; }
+  credentials& source(std::string from) { source_ = std::move(from); return *this; }
   bool empty() const noexcept { return access_key_.empty(); }
+  bool same_keys(const credentials& o) const noexcept { return access_key_ == o.access_key_ && secret_ == o.secret_ && token_ == o.token_; }
 
  private:
   std::string access_key_;
   secret secret_, token_;
   std::string source_;
+  std::optional<wall_time> expires_;
 };
 
 /// Looks a variable up; nullopt or empty: not set.
@@ -185,33 +192,45 @@ class profiles {
     config_ = profile_file::read(env("AWS_CONFIG_FILE").value_or(home + "/.aws/config"), profile_file::flavour::config);
   }
   const std::string& chosen() const noexcept { return chosen_; }
+  /// Of the chosen profile, from the config file.
   std::string get(const std::string& key) const { return config_.get(chosen_, key); }
+  /// Of any profile; the credentials file wins, as with the AWS CLI.
+  std::string get(const std::string& profile, const std::string& key) const {
+    std::string v = keys_.get(profile, key);
+    return v.empty() ? config_.get(profile, key) : v;
+  }
+  bool has(const std::string& profile) const { return keys_.find(profile) || config_.find(profile); }
 
   /// Key and token from one section of one file. errc::credentials_missing names the files and the lines that could not be read.
-  result<credentials> load() const {
+  result<credentials> load() const { return load(chosen_); }
+  result<credentials> load(const std::string& profile) const {
     for (const profile_file* file : {&keys_, &config_}) {
-      const std::string id = file->get(chosen_, "aws_access_key_id"), key = file->get(chosen_, "aws_secret_access_key");
+      const std::string id = file->get(profile, "aws_access_key_id"), key = file->get(profile, "aws_secret_access_key");
       if (id.empty() && key.empty()) continue;
-      const std::string where = "profile \"" + chosen_ + "\" of " + file->name();
+      const std::string where = "profile \"" + profile + "\" of " + file->name();
       if (id.empty() || key.empty()) {
         return missing(where + " has no " + (id.empty() ? "aws_access_key_id" : "aws_secret_access_key"));
       }
-      return credentials(id, key, file->get(chosen_, "aws_session_token"), where);
+      return credentials(id, key, file->get(profile, "aws_session_token"), where);
     }
-    if (named_ && !keys_.find(chosen_) && !config_.find(chosen_)) {
+    if (named_ && !has(chosen_)) {
       return missing("AWS_PROFILE names \"" + chosen_ + "\", which is neither in " + keys_.name() + " nor in " + config_.name());
     }
-    return missing("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put them in profile \"" + chosen_ + "\" of " +
+    return missing("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or put them in profile \"" + profile + "\" of " +
                    keys_.name() + " or " + config_.name());
   }
+  /// A profile of that name was asked for by AWS_PROFILE.
+  bool named() const noexcept { return named_; }
 
- private:
+  /// errc::credentials_missing, with the lines that could not be read.
   failure missing(std::string what) const {
     for (const profile_file* file : {&keys_, &config_}) {
       for (const std::string& p : file->problems()) what += "; " + p;
     }
     return failure(errc::credentials_missing, std::move(what)).with_fate(fate::did_not_happen);
   }
+
+ private:
   std::string chosen_;
   bool named_ = false;
   profile_file keys_, config_;

@@ -86,6 +86,9 @@ class endpoint {
       if (port.empty()) return detail::bad("endpoint \"" + shown + "\": the port is empty");
     }
     if (host.empty()) return detail::bad("endpoint \"" + shown + "\": the host is empty");
+    for (const char c : host) {  // a line end would add a header of the URL's choice
+      if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f) return detail::bad("the endpoint's host has a space or control character");
+    }
     std::uint32_t number = tls ? 443 : 80;
     if (!port.empty()) {
       number = 0;

@@ -36,19 +36,22 @@ class request {
   const name_values& headers() const noexcept { return headers_; }
   const std::string& payload_hash() const noexcept { return payload_hash_; }
 
-  /// The signed head as bytes for the wire, with the blank line. `authority`: value of Host; `path`: encoded.
+  /// The signed head as bytes for the wire, with the blank line. `authority`: value of Host; `path`: encoded. `base`: "http://host:port" in front
+  /// of the path when a proxy reads the request; `proxy_authorization`: what that proxy wants.
   std::string sign(signer& with, const credentials& who, const std::string& region, const std::string& date, const std::string& authority,
-                   const std::string& path, std::uint64_t body_size) const {
+                   const std::string& path, std::uint64_t body_size, const std::string& base = std::string(),
+                   const std::string& proxy_authorization = std::string()) const {
     name_values all = headers_;
     all.emplace_back("host", authority);
     all.emplace_back("x-amz-date", date);
     all.emplace_back("x-amz-content-sha256", payload_hash_);
     if (!who.session_token().empty()) all.emplace_back("x-amz-security-token", who.session_token().reveal());
     const std::string signature = with.authorization(who, region, date, method_, path, query_, all, payload_hash_);
-    std::string text = method_ + " " + path;
+    std::string text = method_ + " " + base + path;
     if (!query_.empty()) text += "?" + canonical_query(query_);
     text += " HTTP/1.1\r\n";
     for (const auto& [n, v] : all) text += n + ": " + v + "\r\n";
+    if (!proxy_authorization.empty()) text += "proxy-authorization: " + proxy_authorization + "\r\n";
     text += "accept-encoding: identity\r\nuser-agent: batchweave\r\n";
     if (method_ == "PUT" || method_ == "POST") text += "content-length: " + std::to_string(body_size) + "\r\n";
     text += "authorization: " + signature + "\r\n\r\n";

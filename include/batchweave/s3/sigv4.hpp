@@ -173,7 +173,7 @@ inline std::string canonical_query(const name_values& query) {
 
 /// Which headers are signed. Others may be changed by proxies on the way, such as Accept-Encoding, User-Agent or Connection.
 inline bool is_signed_header(std::string_view lower_name) {
-  return lower_name == "host" || lower_name == "range" || lower_name == "date" || lower_name == "content-md5" || lower_name == "if-match" ||
+  return lower_name == "host" || lower_name == "range" || lower_name == "date" || lower_name == "content-md5" || lower_name == "content-type" || lower_name == "if-match" ||
          lower_name == "if-none-match" || lower_name.starts_with("x-amz-");
 }
 
@@ -240,35 +240,37 @@ inline std::string amz_date(wall_time t) {
 /// Derives signing keys and keeps the last one, which is good for a day. Thread safe.
 class signer {
  public:
-  /// Value of the Authorization header. `headers` must hold host, x-amz-date and x-amz-content-sha256 already.
+  /// Value of the Authorization header. `headers` must hold host and x-amz-date already and, for S3, x-amz-content-sha256.
   /// Source: Amazon S3 API reference, "Authenticating Requests: Using the Authorization Header".
   std::string authorization(const credentials& who, const std::string& region, const std::string& date, std::string_view method,
-                            std::string_view path, const name_values& query, const name_values& headers, std::string_view payload_hash) {
+                            std::string_view path, const name_values& query, const name_values& headers, std::string_view payload_hash,
+                            const std::string& service = "s3") {
     const std::string day = date.substr(0, 8);
-    const std::string scope = day + "/" + region + "/s3/aws4_request";
+    const std::string scope = day + "/" + region + "/" + service + "/aws4_request";
     const canonical_request canonical(method, path, query, headers, payload_hash);
     const std::string to_sign = "AWS4-HMAC-SHA256\n" + date + "\n" + scope + "\n" + sha256_hex(canonical.text());
-    const detail::digest256 signature = detail::hmac(detail::text_of(key(who, day, region)), to_sign);
+    const detail::digest256 signature = detail::hmac(detail::text_of(key(who, day, region, service)), to_sign);
     return "AWS4-HMAC-SHA256 Credential=" + who.access_key() + "/" + scope + ",SignedHeaders=" + canonical.signed_headers() +
            ",Signature=" + detail::hex(signature.data(), signature.size());
   }
 
  private:
-  detail::digest256 key(const credentials& who, const std::string& day, const std::string& region) {
+  detail::digest256 key(const credentials& who, const std::string& day, const std::string& region, const std::string& service) {
     const std::lock_guard lock(mutex_);
-    if (day != day_ || region != region_ || !(who.secret_key() == secret_)) {
+    if (day != day_ || region != region_ || service != service_ || !(who.secret_key() == secret_)) {
       auto k = detail::hmac("AWS4" + who.secret_key().reveal(), day);
       k = detail::hmac(detail::text_of(k), region);
-      k = detail::hmac(detail::text_of(k), "s3");
+      k = detail::hmac(detail::text_of(k), service);
       key_ = detail::hmac(detail::text_of(k), "aws4_request");
       day_ = day;
       region_ = region;
+      service_ = service;
       secret_ = who.secret_key();
     }
     return key_;
   }
   std::mutex mutex_;
-  std::string day_, region_;
+  std::string day_, region_, service_;
   secret secret_;
   detail::digest256 key_{};
 };
