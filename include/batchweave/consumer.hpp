@@ -8,13 +8,16 @@
 #include <batchweave/aio/task_group.hpp>
 #include <batchweave/as_result.hpp>
 #include <batchweave/base/error.hpp>
+#include <batchweave/base/metrics.hpp>
 #include <batchweave/base/random.hpp>
+#include <batchweave/commit/index.hpp>
 #include <batchweave/commit/tail.hpp>
 #include <batchweave/cursor.hpp>
 #include <batchweave/manifest/naming.hpp>
 #include <batchweave/slice.hpp>
 #include <batchweave/store/store.hpp>
 #include <batchweave/tgb/reader.hpp>
+#include <batchweave/waiting.hpp>
 
 #include <boost/asio/strand.hpp>
 
@@ -58,6 +61,14 @@ class consumer_options {
   consumer_options& max_wait(duration d) { max_wait_ = d; return *this; }
   /// How long an operation keeps trying while the store is down or throttles. Default 10 min.
   consumer_options& give_up_after(duration d) { patience_ = d; return *this; }
+  /// Hears of every wait in next() that lasts `bound`, and again after each further `bound`. Default: nobody.
+  consumer_options& on_wait(wait_listener f, duration bound = std::chrono::seconds(30)) {
+    on_wait_ = std::move(f);
+    wait_bound_ = bound;
+    return *this;
+  }
+  /// Where measurements go; the label is group/rank. Default: nowhere.
+  consumer_options& metrics(any_metrics m) { metrics_ = std::move(m); return *this; }
   consumer_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
   consumer_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
@@ -72,6 +83,9 @@ class consumer_options {
   duration poll_interval() const noexcept { return poll_; }
   std::optional<duration> max_wait() const noexcept { return max_wait_; }
   duration give_up_after() const noexcept { return patience_; }
+  const wait_listener& on_wait() const noexcept { return on_wait_; }
+  duration wait_bound() const noexcept { return wait_bound_; }
+  const any_metrics& metrics() const noexcept { return metrics_; }
   const any_clock& clock() const noexcept { return clock_; }
   random64 random() const noexcept { return random_; }
 
@@ -87,6 +101,9 @@ class consumer_options {
   duration poll_ = std::chrono::milliseconds(200);
   std::optional<duration> max_wait_;
   duration patience_ = std::chrono::minutes(10);
+  wait_listener on_wait_;
+  duration wait_bound_ = std::chrono::seconds(30);
+  any_metrics metrics_;
   any_clock clock_;
   random64 random_;
 };
@@ -125,10 +142,12 @@ class consumer {
   }
   const manifest::stream_info& stream() const noexcept { return core_->stream; }
 
-  /// Why next() would wait now, or empty: for logs and dashboards.
-  std::string waiting_for() const {
+  /// Why next() would wait now, in words, or empty: for logs and dashboards.
+  std::string waiting_for() const { return wait().text(); }
+  /// The same with a reason that a program can read.
+  wait_state wait() const {
     const std::lock_guard lock(core_->mutex);
-    return core_->reason();
+    return core_->waits_for();
   }
 
  private:
@@ -161,6 +180,9 @@ class consumer {
     memory_budget budget;
     random64 random;  // only follow and open use it
     task_group tasks;
+    std::vector<manifest::segment_ref> segments;    // of the newest version that was looked at; only follow and open use it
+    std::uint64_t sealed = 0;                       // steps below are in segments, those above in the versions that follow() reads
+    std::optional<commit::open_segment> segment;    // the one that is being read
 
     std::mutex mutex;  // guards all below
     async_event changed;
@@ -172,19 +194,31 @@ class consumer {
     std::optional<std::uint64_t> final_step;
     std::optional<failure> stopped_by;
     std::string last_committer;
+    std::string trouble;  // the store's last failure while it is asked again
     std::uint64_t head = 0;
     time_point head_moved{};
 
-    std::string reason() const {
+    wait_state waits_for() const {
       if (!window.empty() && window.front()->done) return {};
-      if (!window.empty()) return "step " + std::to_string(deliver) + " is being fetched";
-      if (final_step && deliver >= *final_step) return {};
-      if (discover > deliver) return "step " + std::to_string(deliver) + " waits for room in the memory budget";
+      if (window.empty() && final_step && deliver >= *final_step) return {};
+      if (!trouble.empty()) return wait_state(wait_reason::store_failing, "waiting for step " + std::to_string(deliver) + ": " + trouble);
+      if (!window.empty()) return wait_state(wait_reason::fetching, "step " + std::to_string(deliver) + " is being fetched");
+      if (discover > deliver) {
+        return wait_state(wait_reason::memory_budget, "step " + std::to_string(deliver) + " waits for room in the memory budget");
+      }
       const double age = std::chrono::duration<double>(clock.now() - head_moved).count();
       std::string text = "waiting for step " + std::to_string(deliver) + ": the stream has " + std::to_string(head) + " steps since " +
                          std::to_string(age) + " s";
       if (!last_committer.empty()) text += ", last commit by producer " + last_committer;
-      return text;
+      return wait_state(wait_reason::step_not_visible, std::move(text));
+    }
+
+    // For patiently: what the store answers while it is asked again.
+    auto note_trouble() {
+      return [this](const failure* f) {
+        const std::lock_guard lock(mutex);
+        trouble = f ? f->what() : std::string();
+      };
     }
 
     void stop(failure f) {
@@ -199,6 +233,7 @@ class consumer {
 
     static asio::awaitable<std::optional<slice>> next(self_ptr self) {
       const time_point begun = self->clock.now();
+      time_point report = begun + self->options.wait_bound();
       for (;;) {
         const async_event::ticket seen = self->changed.observe();
         std::optional<slice> out;
@@ -218,16 +253,53 @@ class consumer {
             if (self->stopped_by && self->known.empty()) throw error(*self->stopped_by);
           }
           if (!got && self->options.max_wait() && self->clock.now() >= begun + *self->options.max_wait()) {
-            throw error(failure(errc::waited_too_long, self->who() + self->reason()).with_fate(fate::did_not_happen));
+            throw error(failure(errc::waited_too_long, self->who() + self->waits_for().text()).with_fate(fate::did_not_happen));
           }
         }
         if (got) {
           self->changed.notify();
+          self->measure_delivery(*out, begun);
           co_return out;
         }
-        if (self->options.max_wait()) co_await self->changed.wait_until(seen, self->clock, begun + *self->options.max_wait());
+        std::optional<time_point> until;
+        if (self->options.max_wait()) until = begun + *self->options.max_wait();
+        if (self->reports_waits()) {
+          if (self->clock.now() >= report) {
+            self->report_wait();
+            report = self->clock.now() + self->options.wait_bound();
+          }
+          until = until ? std::min(*until, report) : report;
+        }
+        if (until) co_await self->changed.wait_until(seen, self->clock, *until);
         else co_await self->changed.wait(seen);
       }
+    }
+
+    bool reports_waits() const { return options.on_wait() || options.metrics(); }
+    void report_wait() {
+      wait_state now;
+      {
+        const std::lock_guard lock(mutex);
+        now = waits_for();
+      }
+      options.metrics().record(metrics::consumer_waits, to_string(now.reason()));
+      if (options.on_wait()) options.on_wait()(wait_state(now.reason(), who() + now.text()));
+    }
+    std::string label() const { return options.group() + "/" + std::to_string(options.rank()); }
+    double seconds_since(time_point t) const { return std::chrono::duration<double>(clock.now() - t).count(); }
+    void measure_delivery(const slice& s, time_point begun) {
+      const any_metrics& sink = options.metrics();
+      if (!sink) return;
+      const std::string me = label();
+      std::uint64_t lag = 0;
+      {
+        const std::lock_guard lock(mutex);
+        lag = head > deliver ? head - deliver : 0;
+      }
+      sink.record(metrics::steps_delivered, me);
+      sink.record(metrics::bytes_delivered, me, static_cast<double>(s.bytes().size()));
+      sink.record(metrics::next_seconds, me, seconds_since(begun));
+      sink.record(metrics::lag_steps, me, static_cast<double>(lag));
     }
 
     std::string who() const {
@@ -236,23 +308,28 @@ class consumer {
 
     // ---- follow the log ------------------------------------------------------------------------------------------
 
+    // Takes the entries of steps from `first` on that are still to come. Under the mutex.
+    void learn(std::uint64_t first, const std::vector<manifest::tgb_entry>& entries) {
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (first + i != discover) continue;
+        known_step k;
+        k.step = discover++;
+        k.entry = entries[i];
+        known.push_back(std::move(k));
+      }
+    }
+
     // Takes the entries of one version that are still to come; true when the stream ends with it.
     bool absorb(const manifest::version& v) {
       bool ended = false;
       {
         const std::lock_guard lock(mutex);
-        for (std::size_t i = 0; i < v.entries.size(); ++i) {
-          if (v.first_step + i != discover) continue;
-          known_step k;
-          k.step = discover++;
-          k.entry = v.entries[i];
-          known.push_back(std::move(k));
-        }
+        learn(v.first_step, v.entries);
         if (v.summary.next_step > head || head_moved == time_point{}) {
           head = v.summary.next_step;
           head_moved = clock.now();
-          if (!v.entries.empty()) last_committer = v.entries.back().producer;
         }
+        if (!v.entries.empty() && v.summary.next_step >= head) last_committer = v.entries.back().producer;
         if (v.summary.closed) final_step = v.summary.final_step;
         ended = v.summary.closed && discover >= v.summary.final_step;
       }
@@ -270,6 +347,48 @@ class consumer {
       }
     }
 
+    // Reads the block of the sealed index that holds the next step.
+    asio::awaitable<bool> follow_sealed(std::uint64_t wanted, std::uint64_t& number) {
+      const auto ref = std::find_if(segments.begin(), segments.end(), [&](const auto& g) { return g.first <= wanted && wanted < g.end; });
+      bool found = ref != segments.end();
+      if (found && (!segment || segment->ref != *ref)) {
+        const manifest::segment_ref wanted_ref = *ref;
+        auto read = [&] { return commit::read_segment_head(store, stream, wanted_ref); };
+        auto head_read = co_await patiently(clock, random, options.give_up_after(), read);
+        if (!head_read) {
+          stop(in_context(head_read.error(), who() + "finding step " + std::to_string(wanted)));
+          co_return false;
+        }
+        segment = std::move(*head_read);
+        found = segment.has_value();
+      }
+      if (found) {
+        const std::size_t block = segment->index.block_of(wanted);
+        auto read = [&] { return commit::read_segment_block(store, *segment, block); };
+        auto entries = co_await patiently(clock, random, options.give_up_after(), read);
+        if (!entries) {
+          stop(in_context(entries.error(), who() + "finding step " + std::to_string(wanted)));
+          co_return false;
+        }
+        found = entries->has_value();
+        if (found) {
+          bool ended = false;
+          {
+            const std::lock_guard lock(mutex);
+            learn(segment->index.first_of(block), **entries);
+            ended = final_step && discover >= *final_step;
+          }
+          changed.notify();
+          co_return !ended;
+        }
+      }
+      segment.reset();  // merged or trimmed meanwhile
+      result<std::uint64_t> at = co_await locate(wanted);
+      if (!at) stop(at.error());
+      else number = *at;
+      co_return at.has_value();
+    }
+
     asio::awaitable<bool> follow_one(std::uint64_t& number) {
       for (;;) {
         const async_event::ticket seen = changed.observe();
@@ -279,10 +398,16 @@ class consumer {
         }
         co_await changed.wait(seen);
       }
+      std::uint64_t next_step = 0;
+      {
+        const std::lock_guard lock(mutex);
+        next_step = discover;
+      }
+      if (next_step < sealed) co_return co_await follow_sealed(next_step, number);
       duration pause = std::min<duration>(options.poll_interval(), std::chrono::milliseconds(5));
       for (;;) {
         auto read = [&] { return commit::read_version<Codecs>(store, stream, number); };
-        result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read);
+        result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
         if (!entry) {
           stop(in_context(entry.error(), who() + "following the log"));
           co_return false;
@@ -311,8 +436,8 @@ class consumer {
       }
     }
 
-    // The number of the version that holds `step`, or of the next version when the step is not there yet.
-    // Versions and steps are both monotone: interpolation, then bisection, O(log versions) reads.
+    // The number of the version that holds `step`, or of the next version when the step is not there yet; for a step that is sealed that
+    // of the first version that is not. Versions and steps are both monotone: interpolation, then bisection, O(log versions) reads.
     asio::awaitable<result<std::uint64_t>> locate(std::uint64_t step) {
       auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
       result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read_tail);
@@ -332,11 +457,14 @@ class consumer {
         co_return failure(errc::beyond_end, who() + "step " + std::to_string(step) + " is beyond the stream's " +
                                                 std::to_string(newest.summary.next_step) + " steps");
       }
+      segments = newest.summary.segments;
+      sealed = newest.summary.sealed_step;
+      if (step < sealed) co_return newest.summary.oldest_version;
       if (step == newest.summary.next_step) co_return newest.number + 1;
       if (step >= newest.first_step) co_return newest.number;
       std::uint64_t low = std::max<std::uint64_t>(1, newest.summary.oldest_version);  // may hold it
       std::uint64_t high = newest.number;                                              // first_step > step
-      std::uint64_t low_step = newest.summary.trim_step;
+      std::uint64_t low_step = std::max(newest.summary.trim_step, newest.summary.sealed_step);
       std::uint64_t high_step = newest.first_step;
       for (unsigned probes = 0; low < high; ++probes) {
         std::uint64_t at = low + (high - low) / 2;
@@ -345,7 +473,7 @@ class consumer {
           at = std::min(high - 1, low + static_cast<std::uint64_t>(share * static_cast<double>(high - low)));
         }
         auto read = [&] { return commit::read_version<Codecs>(store, stream, at); };
-        result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read);
+        result<commit::log_entry> entry = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
         if (!entry) co_return in_context(entry.error(), who() + "finding step " + std::to_string(step));
         if (entry->what != commit::log_entry::kind::present) {
           low = at + 1;  // reclaimed meanwhile: the step, if still there, lies later
@@ -417,7 +545,10 @@ class consumer {
       try {
         result<slice> got = co_await self->read_slice(step, plan);
         // Wrong bytes with the right length: one more try, over another request, tells a bad wire from a bad object.
-        if (!got && got.error().code() == errc::damaged) got = co_await self->read_slice(step, plan);
+        if (!got && got.error().code() == errc::damaged) {
+          self->options.metrics().record(metrics::refetches, self->label());
+          got = co_await self->read_slice(step, plan);
+        }
         if (got) value = std::move(*got);
         else failed = got.error();
       } catch (const std::exception& e) {  // a store may throw anything
@@ -441,15 +572,23 @@ class consumer {
       const std::string where = who() + "step " + std::to_string(step.step) + ", " + store.name() + " " + key + ", " + range.to_string();
       byte_buffer data(plan.slice_bytes(), options.memory_resource());
       byte_buffer side(plan.side_bytes());
+      const time_point begun = clock.now();
       if (range.length() > 0) {
         random64 jitter(step.step ^ stream.id.lo());
         auto read = [&] {
           const mutable_buffers into = plan.scatter(data.bytes(), side.bytes());
           return store.get(key, range, into);
         };
-        result<read_outcome> got = co_await patiently(clock, jitter, options.give_up_after(), read);
+        result<read_outcome> got = co_await patiently(clock, jitter, options.give_up_after(), read, note_trouble());
         if (!got) co_return in_context(got.error(), where);
         if (!got->found()) {
+          // A rank that lags behind what its own group retains.
+          auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
+          result<commit::tail_view> tail = co_await patiently(clock, jitter, options.give_up_after(), read_tail);
+          if (tail && step.step < tail->version->summary.trim_step) {
+            co_return failure(errc::reclaimed, where + ": the step was reclaimed; the oldest step left is " +
+                                                   std::to_string(tail->version->summary.trim_step));
+          }
           co_return failure(errc::object_missing, where + ": the object is gone although the log names it; roll back to a retained "
                                                           "checkpoint or restore the object");
         }
@@ -459,6 +598,7 @@ class consumer {
         }
       }
       result<void> checked = plan.verify(data.bytes(), side.bytes());
+      if (options.metrics()) options.metrics().record(metrics::fetch_seconds, label(), seconds_since(begun));
       if (!checked) co_return in_context(checked.error(), where);
       co_return slice(step.step, std::move(data), plan.slice_sizes(), e.producer, e.samples, e.tag);
     }
@@ -474,7 +614,8 @@ class consumer {
 };
 
 /// Opens one rank's view of the stream in `store` at the place that the options name. Requests: GET of the stream description,
-/// LIST + GET of the tail, and O(log versions) GETs when the step is not in the newest version.
+/// LIST + GET of the tail; when the step is not in the newest version one or two GETs of the sealed index, or O(log) GETs of the versions
+/// that are not sealed yet.
 /// Errors: invalid_argument (no start, rank, a world size that does not divide the slices: the message lists those that do),
 /// stream_missing, stream_mismatch (cursor of another stream), reclaimed, beyond_end, those of the store; waits with back-off while the
 /// store throttles or is down, up to give_up_after. Cancellation: nothing is left behind.

@@ -81,10 +81,12 @@ class basic_producer {
     const std::lock_guard lock(core_->mutex);
     return core_->stats;
   }
-  /// Why publish(), flush() or close() would wait now for longer than a few requests, or empty: for logs and dashboards.
-  std::string waiting_for() const {
+  /// Why publish(), flush() or close() would wait now, in words, or empty: for logs and dashboards.
+  std::string waiting_for() const { return wait().text(); }
+  /// The same with a reason that a program can read.
+  wait_state wait() const {
     const std::lock_guard lock(core_->mutex);
-    return core_->lead_reason.empty() ? core_->turn_reason : core_->lead_reason;
+    return core_->waits_for();
   }
 
   /// Accepts one batch with the producer state to be committed with it, and returns its sequence number when it is durable (see
@@ -150,6 +152,7 @@ class basic_producer {
     commit::tail_view tail;  // only the commit coroutine uses it
     std::optional<time_point> policy_due;  // likewise: when the policy wants the next attempt
     unsigned due_among = 0;  // likewise: active producers when it said so
+    bool leading = false;    // likewise: the newest version is ours and we go on to carry what others announce
     bool on_time = true;     // likewise: the policy or a flush asks for this attempt, not only a batch that has waited for its bound
     time_point tail_read{};  // likewise: when the tail was seen to be this
     std::string restored_state;
@@ -168,8 +171,10 @@ class basic_producer {
     std::uint64_t head = 0;       // next_step of the newest version seen
     std::uint64_t slowest = 0;    // the step that back-pressure counts from
     std::string slowest_group;    // whose it is
+    int wait_for_room = 0;        // publish() calls that wait for the budget
     std::string lead_reason;      // why publish() waits
     std::string turn_reason;      // why a commit waits
+    std::string trouble;          // the store's last failure while it is asked again
     producer_stats stats;
 
     bool round_robin() const { return stream.order == manifest::order_round_robin; }
@@ -196,7 +201,7 @@ class basic_producer {
       self->check(batch).value();
       if (self->options.max_lead_steps() || self->options.max_lead_bytes()) co_await wait_for_groups(self, batch.bytes());
       const std::string unit = "a batch of producer " + self->me.producer;
-      result<memory_budget::lease> room = co_await self->budget.acquire(batch.bytes() + state.size(), unit);
+      result<memory_budget::lease> room = co_await acquire_room(self, batch.bytes() + state.size(), unit);
       if (!room) throw error(room.error());
       std::uint64_t seq = 0;
       {
@@ -213,6 +218,7 @@ class basic_producer {
         self->queue.push_back(std::move(p));
       }
       self->tasks.spawn(upload(self, seq, std::move(batch), std::move(state), std::move(*room)));
+      time_point report = self->first_report();
       for (;;) {
         const async_event::ticket seen = self->changed.observe();
         {
@@ -222,8 +228,81 @@ class basic_producer {
           if (in_flight < self->options.uploads_in_flight()) co_return seq;
           self->throw_if_stopped();
         }
-        co_await self->changed.wait(seen);
+        co_await wait_and_report(self, seen, report);
       }
+    }
+
+    // One wait for a change, with a report when the whole has lasted too long. Moves `report` on.
+    static asio::awaitable<void> wait_and_report(self_ptr self, async_event::ticket seen, time_point& report) {
+      if (!self->reports_waits()) {
+        co_await self->changed.wait(seen);
+        co_return;
+      }
+      self->report_wait_when(report);
+      co_await self->changed.wait_until(seen, self->clock, report);
+    }
+    bool reports_waits() const { return options.on_wait() || options.metrics(); }
+    void report_wait_when(time_point& report) {
+      if (!reports_waits() || clock.now() < report) return;
+      report = clock.now() + options.wait_bound();
+      wait_state now;
+      {
+        const std::lock_guard lock(mutex);
+        now = waits_for();
+      }
+      options.metrics().record(metrics::producer_waits, to_string(now.reason()));
+      if (options.on_wait()) options.on_wait()(wait_state(now.reason(), "producer " + me.producer + ": " + now.text()));
+    }
+    time_point first_report() const { return clock.now() + options.wait_bound(); }
+
+    // Undoes what a wait has noted down, whichever way it ends.
+    template <class Undo>
+    class undone {
+     public:
+      undone(self_ptr self, Undo undo) : self_(std::move(self)), undo_(undo) {}
+      undone(const undone&) = delete;
+      undone& operator=(const undone&) = delete;
+      ~undone() {
+        const std::lock_guard lock(self_->mutex);
+        undo_(*self_);
+      }
+
+     private:
+      self_ptr self_;
+      Undo undo_;
+    };
+
+    static asio::awaitable<result<memory_budget::lease>> acquire_room(self_ptr self, std::uint64_t bytes, std::string unit) {
+      {
+        const std::lock_guard lock(self->mutex);
+        ++self->wait_for_room;
+      }
+      const undone ended(self, [](core& c) { --c.wait_for_room; });
+      co_return co_await self->budget.acquire(bytes, unit);
+    }
+
+    // Under the mutex.
+    wait_state waits_for() const {
+      if (!lead_reason.empty()) return wait_state(wait_reason::back_pressure, lead_reason);
+      if (!trouble.empty()) return wait_state(wait_reason::store_failing, trouble);
+      if (!turn_reason.empty()) return wait_state(wait_reason::turn_of_another, turn_reason);
+      if (wait_for_room > 0) return wait_state(wait_reason::memory_budget, "a batch waits for room in the memory budget");
+      std::size_t uploads = 0;
+      for (const pending& p : queue) uploads += !p.uploaded;
+      if (uploads > 0) return wait_state(wait_reason::uploading, std::to_string(uploads) + " batches are being uploaded, the first is " +
+                                                                     std::to_string(queue[0].seq));
+      if (queue.empty()) return {};
+      const double age = std::chrono::duration<double>(clock.now() - queue.front().accepted).count();
+      return wait_state(wait_reason::committing, std::to_string(queue.size()) + " batches from " + std::to_string(queue.front().seq) +
+                                                     " on wait for a commit, the oldest for " + std::to_string(age) + " s");
+    }
+
+    // For patiently and put_version: what the store answers while it is asked again.
+    auto note_trouble() {
+      return [this](const failure* f) {
+        const std::lock_guard lock(mutex);
+        trouble = f ? f->what() : std::string();
+      };
     }
 
     /// Empty when one more batch of `bytes` may go; else why not. Under the mutex.
@@ -244,7 +323,10 @@ class basic_producer {
     static asio::awaitable<void> wait_for_groups(self_ptr self, std::uint64_t bytes) {
       random64 jitter(self->random_seed(~std::uint64_t{0}));
       duration pause = std::chrono::milliseconds(20);
+      time_point report = self->first_report();
+      const undone ended(self, [](core& c) { c.lead_reason.clear(); });
       for (;;) {
+        self->report_wait_when(report);
         {
           const std::lock_guard lock(self->mutex);
           self->throw_if_stopped();
@@ -252,7 +334,7 @@ class basic_producer {
           if (self->lead_reason.empty()) co_return;
         }
         auto read = [&] { return commit::find_tail<Codecs>(self->store, self->stream, 0); };
-        result<commit::tail_view> newest = co_await patiently(self->clock, jitter, self->options.give_up_after(), read);
+        result<commit::tail_view> newest = co_await patiently(self->clock, jitter, self->options.give_up_after(), read, self->note_trouble());
         if (!newest) throw error(in_context(newest.error(), "producer " + self->me.producer + " waiting for the groups"));
         {
           const std::lock_guard lock(self->mutex);
@@ -306,7 +388,7 @@ class basic_producer {
           const put_condition always;
           random64 jitter(self->random_seed(seq));
           auto attempt = [&] { return self->store.put(key, made->pieces(), always); };
-          result<put_outcome> put = co_await patiently(self->clock, jitter, self->options.give_up_after(), attempt);
+          result<put_outcome> put = co_await patiently(self->clock, jitter, self->options.give_up_after(), attempt, self->note_trouble());
           if (!put) {
             failed = in_context(put.error(), "uploading batch " + std::to_string(seq) + " of producer " + self->me.producer);
           } else {
@@ -391,6 +473,7 @@ class basic_producer {
         if (finish) self->closing = self->finish_wanted = true;
       }
       self->changed.notify();
+      time_point report = self->first_report();
       for (;;) {
         const async_event::ticket seen = self->changed.observe();
         {
@@ -398,7 +481,7 @@ class basic_producer {
           if (self->committed >= target && (!finish || self->finished)) co_return;
           self->throw_if_stopped();
         }
-        co_await self->changed.wait(seen);
+        co_await wait_and_report(self, seen, report);
       }
     }
 
@@ -453,12 +536,13 @@ class basic_producer {
       bool over = false;
       {
         const std::lock_guard lock(mutex);
+        leading = leading && !closing;
         ready = committable();
         finish = finish_wanted && queue.empty() && !stopped_by;
         over = finished || (stopped_by && ready.batches == 0) || (stopped_by && stopped_by->kind() == error_kind::stop);
       }
       if (over) co_return false;
-      if (ready.batches == 0 && !finish) {
+      if (ready.batches == 0 && !finish && !leading) {
         co_await changed.wait(seen);
         co_return true;
       }
@@ -487,7 +571,7 @@ class basic_producer {
       const time_point begun = clock.now();
       const std::uint64_t known = tail.version->number;
       auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
-      result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
+      result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
       if (!newest) {
         stop(in_context(newest.error(), why + " for producer " + me.producer));
         co_return false;
@@ -522,7 +606,7 @@ class basic_producer {
         const time_point begun = clock.now();
         const std::uint64_t known = tail.version->number;
         const bool others = commit::active_producers(*tail.version) > 1;
-        if (!fresh && (attempt > 1 || others || round_robin())) {
+        if (!fresh && (attempt > 1 || (others && !leading) || round_robin())) {
           if (!co_await look("committing")) co_return false;
         }
         fresh = false;
@@ -558,7 +642,10 @@ class basic_producer {
           co_return false;
         }
         if (next->entries.empty() && next->events.empty()) {
-          if (batches.empty()) co_return true;
+          if (batches.empty()) {
+            looked(begun, known);
+            co_return true;
+          }
           wait_for_turn_of(commit::turn(tail.version->summary, stream));
           const double factor = random.uniform(0.75, 1.25);
           co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(turn_pause.count()) * factor)));
@@ -567,12 +654,13 @@ class basic_producer {
         }
         const auto encoded = Codecs::encode(*next, stream.codec);
         commit::version_put put = co_await commit::put_version<Rules>(store, clock, random, next->number, as_const_bytes(encoded),
-                                                                     options.give_up_after(), "producer " + me.producer);
+                                                                     options.give_up_after(), "producer " + me.producer, note_trouble());
         {
           const std::lock_guard lock(mutex);
           turn_reason.clear();
           stats.attempts_ += put.attempts;
         }
+        options.metrics().record(metrics::commit_attempts, me.producer, put.attempts);
         if (put.failed) {
           stop(std::move(*put.failed));
           co_return false;
@@ -588,6 +676,7 @@ class basic_producer {
           saw(commit::tail_view(std::move(mine), encoded.size()), begun);
         }
         const commit::observation seen = tell_policy(won, attempt, begun, known);
+        leading = won && commit::is_cooperative_v<Policy> && seen.active_producers > 1;
         if (won) {
           std::vector<std::string> used = used_announcements(box, *tail.version);
           settle(*next, true);
@@ -598,6 +687,7 @@ class basic_producer {
           const std::lock_guard lock(mutex);
           ++stats.conflicts_;
         }
+        options.metrics().record(metrics::commit_conflicts, me.producer);
         undecided = std::move(*next);
         ++attempt;
         const duration pause = policy.delay_before_retry(seen);
@@ -621,6 +711,8 @@ class basic_producer {
       seen.won = won;
       seen.attempt = attempt;
       policy.observe(seen);
+      options.metrics().record(metrics::attempt_seconds, me.producer, std::chrono::duration<double>(seen.round_trip).count());
+      options.metrics().record(metrics::manifest_bytes, me.producer, static_cast<double>(seen.manifest_bytes));
       return seen;
     }
     // The tail was read and nothing attempted. When many have left, the policy's time was chosen for a crowd that is gone.
@@ -668,22 +760,31 @@ class basic_producer {
     void settle(const manifest::version& v, bool ours) {
       const manifest::producer_entry* mine = commit::find_producer(v.summary, me.producer);
       const time_point now = clock.now();
+      const any_metrics& sink = options.metrics();
       {
         const std::lock_guard lock(mutex);
         if (ours) {
           ++stats.commits_;
-          for (const manifest::tgb_entry& e : v.entries) stats.carried_ += e.producer != me.producer;
+          std::uint64_t others = 0;
+          for (const manifest::tgb_entry& e : v.entries) others += e.producer != me.producer;
+          stats.carried_ += others;
+          sink.record(metrics::commits, me.producer);
+          if (others) sink.record(metrics::batches_carried, me.producer, static_cast<double>(others));
         }
         while (!queue.empty() && queue.front().seq < mine->next_seq) {
           const pending& p = queue.front();
           ++stats.batches_;
           stats.bytes_ += p.entry.bytes;
           stats.visible_.push_back(now - p.accepted);
+          sink.record(metrics::batches_committed, me.producer);
+          sink.record(metrics::bytes_committed, me.producer, static_cast<double>(p.entry.bytes));
+          sink.record(metrics::visible_seconds, me.producer, std::chrono::duration<double>(now - p.accepted).count());
           if (stats.visible_.size() > visible_kept) stats.visible_.pop_front();
           queue.pop_front();
         }
         committed = mine->next_seq;
         if (mine->finished) finished = true;
+        sink.record(metrics::producer_pending, me.producer, static_cast<double>(queue.size()));
       }
       changed.notify();
     }

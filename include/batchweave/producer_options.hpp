@@ -3,9 +3,11 @@
 
 #include <batchweave/aio/clock.hpp>
 #include <batchweave/aio/memory_budget.hpp>
+#include <batchweave/base/metrics.hpp>
 #include <batchweave/base/random.hpp>
 #include <batchweave/commit/policy.hpp>
 #include <batchweave/store/store.hpp>
+#include <batchweave/waiting.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -40,6 +42,14 @@ class producer_options {
   producer_options& give_up_after(duration d) { patience_ = d; return *this; }
   /// Slices start at multiples of this power of two. Default 8.
   producer_options& alignment(std::uint32_t a) { alignment_ = a; return *this; }
+  /// Hears of every wait in publish(), flush() and close() that lasts `bound`, and again after each further `bound`. Default: nobody.
+  producer_options& on_wait(wait_listener f, duration bound = std::chrono::seconds(30)) {
+    on_wait_ = std::move(f);
+    wait_bound_ = bound;
+    return *this;
+  }
+  /// Where measurements go; the label is the producer. Default: nowhere.
+  producer_options& metrics(any_metrics m) { metrics_ = std::move(m); return *this; }
   producer_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
   /// Makes identifiers, jitter and the policy's draws reproducible. Incarnations that may run at one time need different seeds.
   producer_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
@@ -52,6 +62,9 @@ class producer_options {
   std::uint64_t max_lead_bytes() const noexcept { return lead_bytes_; }
   duration give_up_after() const noexcept { return patience_; }
   std::uint32_t alignment() const noexcept { return alignment_; }
+  const wait_listener& on_wait() const noexcept { return on_wait_; }
+  duration wait_bound() const noexcept { return wait_bound_; }
+  const any_metrics& metrics() const noexcept { return metrics_; }
   const any_clock& clock() const noexcept { return clock_; }
   random64 random() const noexcept { return random_; }
 
@@ -64,6 +77,9 @@ class producer_options {
   std::uint64_t lead_bytes_ = 0;
   duration patience_ = std::chrono::minutes(10);
   std::uint32_t alignment_ = 8;
+  wait_listener on_wait_;
+  duration wait_bound_ = std::chrono::seconds(30);
+  any_metrics metrics_;
   any_clock clock_;
   random64 random_;
 };

@@ -29,9 +29,10 @@ class version_put {
 /// until the store has said yes or no or `limit` has passed. Never plan anew while a version is undecided (CW-05).
 /// `who` is for messages. `encoded` must stay valid. Errors: undecided when an earlier try may have happened, else those of the store.
 /// Cancellation: the outcome is unknown.
-template <class Rules = rules, object_store S>
+/// `told` hears of each failure that is waited for, and null after it has passed.
+template <class Rules = rules, object_store S, class Told>
 asio::awaitable<version_put> put_version(S store, any_clock clock, random64& random, std::uint64_t number, const_bytes encoded,
-                                         duration limit, std::string who) {
+                                         duration limit, std::string who, Told told) {
   version_put out;
   retry_policy pause;
   pause.base(std::chrono::milliseconds(50)).cap(std::chrono::seconds(5));
@@ -43,6 +44,7 @@ asio::awaitable<version_put> put_version(S store, any_clock clock, random64& ran
     const const_buffers body{encoded};
     result<put_outcome> put = co_await store.put(key, body, condition);
     if (put) {
+      if (out.attempts > 1) told(static_cast<const failure*>(nullptr));
       out.applied = put->applied();
       co_return out;
     }
@@ -58,8 +60,15 @@ asio::awaitable<version_put> put_version(S store, any_clock clock, random64& ran
       out.failed = std::move(f);
       co_return out;
     }
+    told(&why);
     co_await clock.wait_for(wait);
   }
+}
+
+template <class Rules = rules, object_store S>
+asio::awaitable<version_put> put_version(S store, any_clock clock, random64& random, std::uint64_t number, const_bytes encoded,
+                                         duration limit, std::string who) {
+  return put_version<Rules>(std::move(store), std::move(clock), random, number, encoded, limit, std::move(who), [](const failure*) {});
 }
 
 }  // namespace batchweave::commit
