@@ -86,9 +86,13 @@ class endpoint {
       if (port.empty()) return detail::bad("endpoint \"" + shown + "\": the port is empty");
     }
     if (host.empty()) return detail::bad("endpoint \"" + shown + "\": the host is empty");
-    for (const char c : host) {  // a line end would add a header of the URL's choice
-      if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f) return detail::bad("the endpoint's host has a space or control character");
+    // A line end in it, for one, would add a header of the URL's choice to every request.
+    const bool brackets = rest.front() == '[';
+    for (const char c : host) {
+      const bool fits = brackets ? c == ':' || c == '.' || c == '%' : c == '-' || c == '.' || c == '_';
+      if (!fits && !std::isalnum(static_cast<unsigned char>(c))) return detail::bad("the endpoint's host has a character that no host name has");
     }
+    if (brackets && host.find(':') == std::string_view::npos) return detail::bad("endpoint \"" + shown + "\": only an IPv6 address goes in brackets");
     std::uint32_t number = tls ? 443 : 80;
     if (!port.empty()) {
       number = 0;
@@ -141,6 +145,9 @@ class s3_url {
     const std::size_t slash = rest.find('/');
     r.bucket_ = std::string(rest.substr(0, slash));
     if (r.bucket_.empty()) return detail::bad("\"" + shown + "\": the bucket is missing");
+    for (const char c : r.bucket_) {  // it may become a part of the Host header
+      if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f) return detail::bad("the bucket of an s3:// URL has a space or control character");
+    }
     if (r.bucket_.find('@') != std::string::npos) return detail::bad("an s3:// URL must not contain credentials");
     if (slash != std::string_view::npos) {
       auto prefix = detail::percent_decode(rest.substr(slash + 1));
