@@ -234,7 +234,9 @@ class checkpoints {
       const marks found = co_await list_marks(std::string(), of_generation);
       std::vector<std::pair<std::uint64_t, std::string>> whole;
       for (const auto& [what, ranks] : found) {
-        if (all_there(ranks, world)) whole.emplace_back(what.second, what.first);
+        // Older ones were complete, and were pushed out or forgotten since.
+        const bool newer = g->retained.empty() || what.second > g->retained.back().step;
+        if (newer && all_there(ranks, world)) whole.emplace_back(what.second, what.first);
       }
       std::sort(whole.begin(), whole.end());
       for (const auto& [step, id] : whole) {
@@ -280,8 +282,32 @@ class checkpoints {
       co_return std::move(*there);
     }
 
+    // Those of `id` and of what came before it: they would complete it again.
+    asio::awaitable<void> remove_marks(std::string id) {
+      const commit::tail_view tail = co_await newest();
+      const manifest::group_entry* g = commit::find_group(tail.version->summary, options.group());
+      const manifest::checkpoint_entry* c = g ? commit::find_checkpoint(*g, id) : nullptr;
+      if (!c || g->world_size == 0) co_return;
+      const std::uint64_t of_generation = g->generation;
+      const marks found = co_await list_marks(std::string(), of_generation);
+      std::vector<std::string> keys;
+      for (const auto& [what, ranks] : found) {
+        if (what.second > c->step || !all_there(ranks, g->world_size)) continue;
+        for (const std::uint32_t rank : ranks) keys.push_back(manifest::ckpt_key(options.group(), what.first, of_generation, what.second, rank));
+      }
+      for (std::size_t at = 0; at < keys.size(); at += 1000) {
+        const std::vector<std::string> some(keys.begin() + static_cast<std::ptrdiff_t>(at),
+                                            keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), at + 1000)));
+        auto remove = [&] { return store.remove(some); };
+        const result<std::vector<remove_failure>> removed = co_await patiently(clock, random, options.give_up_after(), remove);
+        if (!removed) throw error(in_context(removed.error(), "group " + options.group() + ": removing marks of checkpoint " + id));
+        if (!removed->empty()) throw error(in_context(removed->front().why(), removed->front().key()));
+      }
+    }
+
     static asio::awaitable<void> forget(self_ptr self, std::string id) {
       manifest::check_name("checkpoint id", id).value();
+      co_await self->remove_marks(id);
       commit::forget_checkpoint wanted(self->options.group(), std::move(id));
       co_await self->commit(wanted);
     }

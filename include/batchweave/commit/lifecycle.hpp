@@ -250,21 +250,11 @@ class leave_group {
   std::string group_;
 };
 
-/// Where a version ends: with it the stream had `next_step` steps.
-class version_end {
- public:
-  version_end() {}
-  version_end(std::uint64_t n, std::uint64_t s) : number(n), next_step(s) {}
-  std::uint64_t number = 0;
-  std::uint64_t next_step = 0;
-};
-
 /// Steps below what every group retains are given up. Computed from the version that it follows, so a checkpoint that completes or a
 /// group that joins at the same moment is heeded.
 class trim {
  public:
-  /// `known`: ascending; versions whose steps all lie below the new trim step are dead with it.
-  explicit trim(std::vector<version_end> known) : known_(std::move(known)) {}
+  trim() {}
   std::string what() const { return "trimming"; }
 
   bool landed(const manifest::version& newest) const { return trim_target(newest.summary) <= newest.summary.trim_step; }
@@ -272,10 +262,6 @@ class trim {
     manifest::version v = detail::successor(newest, nonce, unix_ns);
     manifest::summary& s = v.summary;
     s.trim_step = trim_target(newest.summary);
-    for (const version_end& e : known_) {
-      if (e.next_step > s.trim_step) break;
-      if (e.number == s.oldest_version) s.oldest_version = e.number + 1;
-    }
     std::erase_if(s.segments, [&](const manifest::segment_ref& g) { return g.end <= s.trim_step; });
     manifest::event e;
     e.kind = manifest::event_kind::trimmed;
@@ -283,9 +269,6 @@ class trim {
     v.events.push_back(std::move(e));
     return v;
   }
-
- private:
-  std::vector<version_end> known_;
 };
 
 /// The entries of all steps below `made.end` lie in segments; `made` takes the place of those it covers. Versions below `next_version`
