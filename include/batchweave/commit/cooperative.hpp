@@ -8,33 +8,42 @@
 
 namespace batchweave::commit {
 
-/// interval = N * tau / share * uniform(0.5, 1.5), so that all N active producers together make about `share` attempts for each round trip
-/// tau, whatever N; N <= 1 commits at once. Whoever's turn it is publishes every announced TGB, so a TGB waits for the next attempt of
-/// anybody and not for one of its own producer: visibility does not grow with N.
+/// Whoever won the last commit goes on: after a pause it lists the inbox and publishes what everybody announced, again and again, one
+/// attempt in `tau / share`, tau its smoothed round trip. So a TGB waits for the next attempt of anybody and not for one of its own
+/// producer, and visibility does not grow with the number of producers N. The pause leaves room for whoever else writes to the log.
+/// Everybody else is a spare: interval = N * tau / 0.1 * uniform(0.5, 1.5), so all spares together make an attempt in ten round trips.
+/// Sooner or later one of them wins and goes on in the other's place; when the winner dies, one follows within about ten round trips.
 /// retry = uniform(0, tau): a loser reads the tail again, mostly finds its TGBs published and goes back to work.
-/// tau is the smoothed round trip; N and tau are observed, no producer talks to another, and any of them may die at any point.
-/// Costs one small PUT for each TGB (its announcement) and one LIST for each attempt more than dac.
+/// N <= 1 commits at once. While the inbox stays empty the pause doubles, up to 32 times.
+/// N and tau are observed, no producer talks to another, and any of them may die at any point.
+/// Costs one small PUT for each TGB more than dac (its announcement), and saves most tail reads.
 class cooperative {
  public:
   /// Producers with this policy announce what they uploaded and carry what others announced.
   static constexpr bool carries_others = true;
-  static constexpr double min_share = 0.35, max_share = 0.7;
+  static constexpr double spare_share = 0.1;
 
   cooperative() = default;
-  /// Attempts for each round trip of all producers together; clamped to [0.35, 0.7]. Default 0.7: lowest latency.
+  /// Attempts for each round trip of all producers together; clamped to [0.35, 1]. Default 0.7.
   cooperative& share(double s) {
-    share_ = std::clamp(s, min_share, max_share);
+    share_ = std::clamp(s, 0.35, 1.0);
     return *this;
   }
 
   duration delay_before_commit(const backlog&) {
     if (producers_ <= 1) return duration(0);
-    return scaled(producers_ / share_ * random_.uniform(0.5, 1.5));
+    if (leading_) return scaled((1 / share_ - 1) * static_cast<double>(1u << idle_) * random_.uniform(0.9, 1.1));
+    return scaled(producers_ / spare_share * random_.uniform(0.5, 1.5));
   }
   duration delay_before_retry(const observation&) { return scaled(random_.uniform()); }
   void observe(const observation& o) {
     producers_ = std::max(1u, o.active_producers);
-    if (!o.attempted) return;
+    if (!o.attempted) {
+      if (idle_ < 5) ++idle_;
+      return;
+    }
+    idle_ = 0;
+    leading_ = o.won;
     const auto t = static_cast<double>(o.round_trip.count());
     tau_ = tau_ == 0 ? t : tau_ + smoothing * (t - tau_);
   }
@@ -49,8 +58,10 @@ class cooperative {
 
   random64 random_;
   double tau_ = 0;
-  double share_ = max_share;
+  double share_ = 0.7;
   unsigned producers_ = 1;
+  unsigned idle_ = 0;
+  bool leading_ = false;
 };
 
 static_assert(commit_policy<cooperative> && is_cooperative_v<cooperative>);

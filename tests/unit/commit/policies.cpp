@@ -146,20 +146,63 @@ TEST_CASE("dac: a loser waits up to tau, twice that after each further loss, at 
   }
 }
 
-TEST_CASE("cooperative: all producers together make about the same number of attempts a round trip, whatever N") {
+TEST_CASE("cooperative: the spares together attempt about once in ten round trips, whatever N") {
+  for (unsigned n : {2u, 4u, 16u, 64u, 256u, 1024u}) {
+    commit::cooperative policy;
+    policy.seed(n);
+    for (int i = 0; i < 60; ++i) policy.observe(seen(false, milliseconds(80), n));
+    const double middle = n * 80e6 / commit::cooperative::spare_share;
+    const draws d = drawn(4000, [&] { return policy.delay_before_commit(waiting(1)); });
+    CHECK(d.mean == Approx(middle).epsilon(0.03));
+    CHECK(d.least >= 0.5 * middle * 0.999);
+    CHECK(d.most <= 1.5 * middle * 1.001);
+  }
+}
+
+TEST_CASE("cooperative: the winner goes on after a short pause whatever N, and steps back when it loses") {
   for (const double share : {0.35, 0.5, 0.7}) {
-    for (unsigned n : {2u, 4u, 16u, 64u, 256u, 1024u}) {
+    for (unsigned n : {2u, 64u, 1024u}) {
       commit::cooperative policy;
       policy.share(share).seed(n);
-      for (int i = 0; i < 60; ++i) policy.observe(seen(i % 2 == 0, milliseconds(80), n));
-      const draws d = drawn(4000, [&] { return policy.delay_before_commit(waiting(1)); });
-      CHECK(n * 80e6 / d.mean == Approx(share).epsilon(0.03));
-      CHECK(d.least >= 0.5 * n * 80e6 / share * 0.999);
-      CHECK(d.most <= 1.5 * n * 80e6 / share * 1.001);
+      for (int i = 0; i < 60; ++i) policy.observe(seen(true, milliseconds(80), n));
+      const draws d = drawn(1000, [&] { return policy.delay_before_commit(waiting(0)); });
+      CHECK(80e6 / (80e6 + d.mean) == Approx(share).epsilon(0.02));
+      CHECK(d.most <= 1.11 * (1 / share - 1) * 80e6);
+      policy.observe(seen(false, milliseconds(80), n));
+      CHECK(policy.delay_before_commit(waiting(1)) > duration(milliseconds(80)) * n);
     }
   }
-  CHECK(commit::cooperative().share(9).share() == 0.7);
+  CHECK(commit::cooperative().share(9).share() == 1.0);
   CHECK(commit::cooperative().share(0).share() == 0.35);
+}
+
+TEST_CASE("cooperative: an empty inbox is looked into ever less, at last every 32 pauses, and like before once there is something") {
+  commit::cooperative policy;
+  policy.share(0.5).seed(4);
+  for (int i = 0; i < 60; ++i) policy.observe(seen(true, milliseconds(80), 16));
+  commit::observation nothing = seen(false, milliseconds(15), 16);
+  nothing.attempted = false;
+  for (const double pauses : {2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0}) {
+    policy.observe(nothing);
+    const auto d = static_cast<double>(policy.delay_before_commit(waiting(0)).count());
+    CHECK(d == Approx(pauses * 80e6).epsilon(0.11));
+  }
+  CHECK(policy.tau_seconds() == Approx(0.080));  // a look is no round trip of an attempt
+  policy.observe(seen(true, milliseconds(80), 16));
+  CHECK(static_cast<double>(policy.delay_before_commit(waiting(0)).count()) == Approx(80e6).epsilon(0.11));
+}
+
+TEST_CASE("A look at the tail tells a policy who is there and nothing about round trips or conflicts") {
+  commit::dac policy;
+  policy.seed(1);
+  for (int i = 0; i < 10; ++i) policy.observe(seen(true, milliseconds(60), 4));
+  const double factor = policy.factor();
+  commit::observation look = seen(false, milliseconds(5), 1);
+  look.attempted = false;
+  policy.observe(look);
+  CHECK(policy.tau_seconds() == Approx(0.060));
+  CHECK(policy.factor() == factor);
+  CHECK(policy.delay_before_commit(waiting(1)) == duration(0));
 }
 
 TEST_CASE("cooperative: commits at once while alone, announces, and others do not") {
