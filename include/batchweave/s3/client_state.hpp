@@ -43,10 +43,9 @@ struct client_state {
     }
     if (!config.credentials().empty()) {
       keys = credential_cache(config.credentials());
-    } else if (config.provider()) {
-      keys = credential_cache(executor, config.clock(), random64(random()), config.provider());
-    } else if (!problem) {
-      problem = config.credentials_problem();
+    } else {
+      credentials_provider from = config.provider() ? config.provider() : config.chain();
+      keys = credential_cache(executor, config.clock(), random64(random()), std::move(from));
     }
   }
 

@@ -6,6 +6,7 @@
 #include <batchweave/http/connection.hpp>
 #include <batchweave/http/names.hpp>
 #include <batchweave/s3/credential_cache.hpp>
+#include <batchweave/s3/credential_chain.hpp>
 #include <batchweave/s3/credentials.hpp>
 #include <batchweave/s3/endpoint.hpp>
 
@@ -23,8 +24,8 @@ enum class payload_signing {
   crc32c        ///< x-amz-checksum-crc32c with an unsigned payload; default over TLS, and much cheaper
 };
 
-/// Settings of an s3_store. A value; setters chain. Nothing is read from the environment before from_url() or the store's first use
-/// (credentials and region that were not set).
+/// Settings of an s3_store. A value; setters chain. Nothing is read from the environment before from_url() or the store is made
+/// (region, proxies); keys that were not set are looked for at the first operation.
 class s3_config {
  public:
   s3_config() {}
@@ -128,7 +129,8 @@ class s3_config {
   const std::optional<std::uint64_t>& seed() const noexcept { return seed_; }
   bool on_aws() const noexcept { return endpoint_.empty(); }
 
-  /// Fills what is not set from the environment and its files. Credentials that are missing stay empty.
+  /// Fills what is not set from the environment and its files, and remembers it: keys that are not in it are looked for
+  /// at the first operation.
   s3_config& fill_from(const s3::environment& env) {
     if (endpoint_.empty()) {
       endpoint_ = env("AWS_ENDPOINT_URL_S3").value_or("");
@@ -140,15 +142,22 @@ class s3_config {
     if (region_.empty()) region_ = s3::profiles(env).get("region");
     if (region_.empty()) region_ = "us-east-1";
     if (!proxies_) proxies_ = http::proxy_settings::from(env);
+    if (!env_) env_ = env;
     if (credentials_.empty() && !provider_) {
-      const result<s3::credentials> found = s3::load_credentials(env);
-      if (found) credentials_ = *found;
-      else credentials_problem_ = found.error();
+      const result<std::optional<s3::credentials>> given = s3::environment_credentials(env);
+      if (given && *given) credentials_ = **given;
     }
     return *this;
   }
-  /// Why there are no credentials.
-  const std::optional<failure>& credentials_problem() const noexcept { return credentials_problem_; }
+  /// Where keys come from when none were set: what the variables of fill_from() lead to.
+  s3::credentials_provider chain() const {
+    s3::service_access access;
+    access.proxies(proxies()).ca_file(ca_file_).names(http::name_cache(clock_, name_lifetime_, lookup_));
+    s3::chain_settings settings;
+    settings.region(region_.empty() ? "us-east-1" : region_).access(std::move(access)).clock(clock_);
+    if (env_) settings.variables(env_);
+    return s3::credential_chain(std::move(settings));
+  }
 
   result<s3::endpoint> resolved_endpoint() const { return endpoint_for(region_); }
   result<s3::endpoint> endpoint_for(const std::string& region) const {
@@ -176,7 +185,7 @@ class s3_config {
   duration name_lifetime_ = std::chrono::seconds(30);
   std::size_t retry_budget_ = 200;
   double hedge_share_ = 0;
-  std::optional<failure> credentials_problem_;
+  s3::environment env_;
   s3::addressing style_ = s3::addressing::automatic;
   std::optional<payload_signing> signing_;
   http::timeouts timeouts_;

@@ -236,15 +236,22 @@ class profiles {
   profile_file keys_, config_;
 };
 
-/// The environment first, then the files. Half a pair in the environment is an error, not a reason to look elsewhere.
-inline result<credentials> load_credentials(const environment& env) {
+/// From AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; nullopt when neither of the first two is set. Half a pair is an error, not a
+/// reason to look elsewhere.
+inline result<std::optional<credentials>> environment_credentials(const environment& env) {
   const auto id = env("AWS_ACCESS_KEY_ID"), key = env("AWS_SECRET_ACCESS_KEY");
-  if (id && key) return credentials(*id, *key, env("AWS_SESSION_TOKEN").value_or(""), "the environment");
-  if (id || key) {
-    return failure(errc::credentials_missing,
-                   std::string(id ? "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not" : "AWS_SECRET_ACCESS_KEY is set, AWS_ACCESS_KEY_ID is not"))
-        .with_fate(fate::did_not_happen);
-  }
+  if (id && key) return std::optional<credentials>(credentials(*id, *key, env("AWS_SESSION_TOKEN").value_or(""), "the environment"));
+  if (!id && !key) return std::optional<credentials>();
+  return failure(errc::credentials_missing,
+                 std::string(id ? "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not" : "AWS_SECRET_ACCESS_KEY is set, AWS_ACCESS_KEY_ID is not"))
+      .with_fate(fate::did_not_happen);
+}
+
+/// Keys that are written down: the environment first, then the files. Nothing that has to be asked for; see credential_chain().
+inline result<credentials> load_credentials(const environment& env) {
+  const result<std::optional<credentials>> given = environment_credentials(env);
+  if (!given) return given.error();
+  if (*given) return **given;
   return profiles(env).load();
 }
 

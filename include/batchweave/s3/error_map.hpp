@@ -53,6 +53,9 @@ inline constexpr answer_row answer_table[] = {
     {0, "XAmzContentChecksumMismatch", {errc::damaged, refused, true, false}},
     {0, "RequestTimeTooSkewed", {errc::clock_skewed, refused, false, false}},
     {0, "ExpiredToken", {errc::access_denied, refused, false, false}},
+    {0, "ExpiredTokenException", {errc::access_denied, refused, false, false}},
+    {0, "TokenRefreshRequired", {errc::access_denied, refused, false, false}},
+    {0, "IDPCommunicationError", {errc::store_unavailable, refused, true, false}},
     {0, "InvalidToken", {errc::access_denied, refused, false, false}},
     {0, "NoSuchBucket", {errc::bucket_missing, refused, false, false}},
     {0, "NoSuchKey", {errc::object_missing, refused, false, false}},
@@ -82,6 +85,7 @@ inline constexpr transport_row transport_table[] = {
     {errc::tls_failed, true, false},           {errc::tls_timeout, true, true},        {errc::first_byte_timeout, false, true},
     {errc::stalled, false, true},              {errc::connection_lost, false, true},   {errc::body_truncated, false, true},
     {errc::bad_response, false, true},         {errc::overall_timeout, false, false},
+    {errc::store_unavailable, true, true},     {errc::throttled, true, true},  // of a service that hands out keys
 };
 }  // namespace detail
 
