@@ -368,6 +368,12 @@ class consumer {
     asio::awaitable<result<std::uint64_t>> locate(std::uint64_t step) {
       auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
       result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read_tail);
+      if (tail && step > tail->version->summary.next_step) {
+        // Whoever names this step has seen it in the log: a listing that lags must not pass for the end of the stream.
+        const std::uint64_t listed = tail->version->number;
+        auto look_on = [&] { return commit::find_tail_by_number<Codecs>(store, stream, listed); };
+        tail = co_await patiently(clock, random, options.give_up_after(), look_on);
+      }
       if (!tail) co_return in_context(tail.error(), who() + "opening at step " + std::to_string(step));
       const manifest::version& newest = *tail->version;
       {

@@ -114,8 +114,8 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
   for (int attempt = 0; attempt < 8; ++attempt) {
     result<std::uint64_t> number = co_await detail::newest_number(store, known);
     if (!number) co_return in_context(number.error(), "finding the newest manifest version");
-    // A listing that lags behind what was seen is no reason to go back: look on from there.
-    if (*number < known) number = co_await detail::gallop(store, known);
+    // A listing that lags behind what was seen is no reason to go back, nor to look at the same tombstone again: look on from there.
+    if (*number < known || (attempt > 0 && *number == known)) number = co_await detail::gallop(store, known);
     if (!number) co_return in_context(number.error(), "finding the newest manifest version");
     if (*number == 0) {
       auto first = std::make_shared<const manifest::version>(genesis(stream));
@@ -132,6 +132,14 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
     known = *number;
   }
   co_return failure(errc::undecided, store.name() + ": the newest manifest version kept being reclaimed while it was read");
+}
+
+/// find_tail() without a listing, for whoever knows that there is more than a listing showed: HEADs from `known`, which exists or is 0.
+template <class Codecs = manifest::builtin_codecs, object_store S>
+asio::awaitable<result<tail_view>> find_tail_by_number(S store, manifest::stream_info stream, std::uint64_t known) {
+  result<std::uint64_t> number = co_await detail::gallop(store, known);
+  if (!number) co_return in_context(number.error(), "finding the newest manifest version");
+  co_return co_await find_tail<Codecs>(store, stream, *number);
 }
 
 /// Reads the stream's identity. Errors: stream_missing; damaged; not_supported when its codec is not among `Codecs`.
