@@ -5,8 +5,6 @@
 #include <batchweave/aio/memory_budget.hpp>
 #include <batchweave/base/metrics.hpp>
 #include <batchweave/base/random.hpp>
-#include <batchweave/commit/policy.hpp>
-#include <batchweave/store/store.hpp>
 #include <batchweave/waiting.hpp>
 
 #include <algorithm>
@@ -85,8 +83,9 @@ class producer_options {
 };
 static_assert(!std::is_aggregate_v<producer_options>);
 
-template <object_store, commit::commit_policy, class, class>
-class basic_producer;
+namespace detail {
+struct producer_state;
+}
 
 /// What a producer has done since it was opened.
 class producer_stats {
@@ -101,8 +100,7 @@ class producer_stats {
   const std::deque<duration>& visible() const noexcept { return visible_; }
 
  private:
-  template <object_store, commit::commit_policy, class, class>
-  friend class basic_producer;
+  friend struct detail::producer_state;
   std::uint64_t commits_ = 0, attempts_ = 0, conflicts_ = 0, batches_ = 0, carried_ = 0, bytes_ = 0;
   std::deque<duration> visible_;
 };

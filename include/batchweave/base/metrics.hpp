@@ -67,8 +67,8 @@ concept metrics_sink = std::copy_constructible<M> && requires(M& m, const metric
 class any_metrics {
  public:
   any_metrics() noexcept = default;
-  template <metrics_sink M>
-    requires(!std::same_as<M, any_metrics>)
+  template <class M>
+    requires(!std::same_as<M, any_metrics>) && metrics_sink<M>
   any_metrics(M sink) : self_(std::make_shared<model<M>>(std::move(sink))) {}
 
   explicit operator bool() const noexcept { return self_ != nullptr; }

@@ -261,7 +261,7 @@ TEST_CASE("round_robin: nothing is visible before all have opened, a wait has a 
     auto b = co_await bw::open_producer(store, quick("b", 1), bw::commit::eager());
     co_await b.publish(batch_of("b0"));
     bw::any_clock clock;
-    while (b.waiting_for().empty()) co_await clock.wait_for(1ms);
+    while (b.wait().reason() != bw::wait_reason::turn_of_another) co_await clock.wait_for(1ms);
     CHECK(b.waiting_for() == "round_robin: 1 of 2 producers have opened");
     CHECK(b.committed_seq() == 0);
     auto a = co_await bw::open_producer(store, quick("a", 2), bw::commit::eager());
@@ -319,7 +319,7 @@ TEST_CASE("Back-pressure: publish waits at max_lead_steps and max_lead_bytes, sa
       };
       tasks.spawn(work(p, published));
       bw::any_clock clock;
-      while (p.waiting_for().empty()) co_await clock.wait_for(1ms);
+      while (p.wait().reason() != bw::wait_reason::back_pressure) co_await clock.wait_for(1ms);
       const int before = *published;
       CHECK((before == 4 || (bytes && before == 3)));
       CHECK(p.waiting_for().find("no group has a checkpoint") != std::string::npos);
