@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -231,7 +230,7 @@ class sim_clock {
 
  private:
   time_point later(duration d) const {
-    const duration most = std::numeric_limits<duration>::max() - time_->now().time_since_epoch();
+    const duration most = duration::max() - time_->now().time_since_epoch();
     return time_->now() + std::min(d, most);
   }
   sim_timeline* time_;

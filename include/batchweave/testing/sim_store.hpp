@@ -84,10 +84,12 @@ class sim_fault {
   };
   sim_fault() {}
   sim_fault(kind w, errc c, fate f, duration d) : what(w), code(c), outcome(f), delay(d) {}
+  sim_fault with_status(int s) const { sim_fault f = *this; f.status = s; return f; }
   kind what = kind::none;
   errc code = errc::bug;
   batchweave::fate outcome = fate::unknown;
   duration delay{0};
+  int status = 0;  ///< HTTP status of the failure, 0: none
 };
 inline constexpr std::array<std::string_view, 11> sim_fault_names{"none", "refuse", "fail_applied", "own_412", "late", "reset_body", "lag",
                                                                    "slow", "crash_before", "crash_sent", "crash_applied"};
@@ -103,7 +105,10 @@ class sim_hooks {
   /// It reached the store; `before`: what lay under the key (puts and removes; null: nothing), `done`: whether it took effect.
   virtual void reached(const sim_request&, const std::vector<std::byte>* before, bool done) { static_cast<void>(before); static_cast<void>(done); }
   /// The client was told: success (for a put also that the condition failed), or a failure.
-  virtual void answered(const sim_request&, bool success, bool applied) { static_cast<void>(success); static_cast<void>(applied); }
+  virtual void answered(const sim_request&, const sim_fault&, bool success, bool applied) {
+    static_cast<void>(success);
+    static_cast<void>(applied);
+  }
   /// A fault says that the process dies here.
   virtual void crash(sim_process&) {}
 };
@@ -348,10 +353,11 @@ class sim_store {
     }
     co_await time.wait_until(time.now() + answer, r.process);
     const bool fails = f.what == kind::refuse || f.what == kind::fail_applied || f.what == kind::late || f.what == kind::reset_body;
-    if (b->hooks_) b->hooks_->answered(r, !fails, x->done && f.what != kind::own_412);
+    if (b->hooks_) b->hooks_->answered(r, f, !fails, x->done && f.what != kind::own_412);
     if (!fails) co_return std::nullopt;
     co_return failure(f.code, std::string("sim: ") + to_string(r.verb) + " " + r.key + ": simulated fault")
-        .with_fate(f.what == kind::refuse ? f.outcome : fate::unknown);
+        .with_fate(f.what == kind::refuse ? f.outcome : fate::unknown)
+        .with_status(f.status);
   }
 
   static std::uint64_t copy_out(const std::vector<std::byte>& from, std::uint64_t offset, std::uint64_t n, const mutable_buffers& into) {
