@@ -153,6 +153,10 @@ class report {
   }
   /// Like add(), for the JSON file alone.
   void keep(const std::string& name, double value, const std::string& unit, double peer = nan()) { rows_.push_back(row{name, unit, value, peer}); }
+  /// For programs with a table of their own: into the JSON list, not onto the screen.
+  void record(const std::string& name, double value, const std::string& unit, double peer = nan()) {
+    rows_.push_back(row{name, unit, value, peer});
+  }
   /// Holds a promise against a figure. With --check the programs end with 3 when one is not kept.
   void expect(bool kept, const std::string& promise) {
     std::printf("  %s: %s\n", kept ? "ok" : "NOT KEPT", promise.c_str());
