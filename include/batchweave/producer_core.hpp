@@ -216,7 +216,24 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       p->announced = true;
       entry = p->entry;
     }
-    [[maybe_unused]] result<put_outcome> put = co_await commit::announce(self->store, std::move(entry));
+    const result<put_outcome> put = co_await commit::announce(self->store, std::move(entry));
+    if (put) co_return;
+    const std::lock_guard lock(self->mutex);
+    if (pending* p = self->find_pending(seq)) p->announced = false;
+  }
+
+  // Others carry what continues our committed seqs: one batch that was never announced, because we were alone when it was uploaded or
+  // because its announcement failed, would hold up all that follow.
+  void announce_missing() {
+    std::vector<std::uint64_t> missing;
+    {
+      const std::lock_guard lock(mutex);
+      if (alone || !shares()) return;
+      for (const pending& p : queue) {
+        if (p.uploaded && !p.announced) missing.push_back(p.seq);
+      }
+    }
+    for (const std::uint64_t seq : missing) tasks.spawn(announce(this->shared_from_this(), seq));
   }
 
   // ---- flush, close, detach ------------------------------------------------------------------------------------
@@ -317,9 +334,13 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
   void saw(commit::tail_view view, time_point when) {
     tail = std::move(view);
     tail_read = when;
-    const std::lock_guard lock(mutex);
-    note(*tail.version);
-    alone = commit::active_producers(*tail.version) <= 1;
+    bool company = false;
+    {
+      const std::lock_guard lock(mutex);
+      note(*tail.version);
+      company = std::exchange(alone, commit::active_producers(*tail.version) <= 1) && !alone;
+    }
+    if (company) announce_missing();
   }
 
   asio::awaitable<bool> commit_until_won() {
@@ -403,6 +424,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
         co_return true;
       }
       count_conflict();
+      announce_missing();
       undecided = std::move(*next);
       ++attempt;
       const duration pause = policy.delay_before_retry(seen);
