@@ -23,13 +23,15 @@ class condition {
 
 namespace detail {
 
+inline constexpr std::string_view looks_missing = "refused; a missing key also looks like this when the credentials lack s3:ListBucket";
+
 inline asio::awaitable<result<std::optional<listed_object>>> head_of(std::shared_ptr<client_state> s, std::string key) {
   request q("HEAD", key);
   operation op(*s, "HEAD", std::move(q), false);
   const std::vector<int> accept{404};
   optional_failure bad = co_await perform(s, op, accept);
   if (bad) {
-    if (bad->status() == 403) bad->in("HEAD is refused; a missing key also looks like this when the credentials lack s3:ListBucket");
+    if (bad->status() == 403) bad->in(looks_missing);
     co_return *bad;
   }
   if (op.head.status == 404) co_return std::optional<listed_object>();
@@ -62,6 +64,7 @@ inline asio::awaitable<result<read_result>> get_from(std::shared_ptr<client_stat
   }
   const std::vector<int> accept{404, 412, 416};
   optional_failure bad = co_await perform(s, op, accept);
+  if (bad && bad->code() == errc::access_denied && bad->status() == 403) bad->in(looks_missing);
   if (bad) co_return bad->in("bytes " + std::to_string(offset) + "-" + std::to_string(offset + length) + " (end excluded)");
   const int status = op.head.status;
   if (status == 404) {
