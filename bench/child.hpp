@@ -50,6 +50,10 @@ class child_process {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
+  /// Nothing when it has ended.
+  void signal(int number) {
+    if (running()) ::kill(pid_, number);
+  }
   bool running() {
     if (pid_ >= 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
     return pid_ >= 0;
