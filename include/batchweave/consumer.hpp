@@ -110,6 +110,7 @@ class consumer {
     std::vector<manifest::segment_ref> segments;    // of the newest version that was looked at; only follow and open use it
     std::uint64_t sealed = 0;                       // steps below are in segments, those above in the versions that follow() reads
     std::optional<commit::open_segment> segment;    // the one that is being read
+    std::shared_ptr<const manifest::version> located;  // what locate() found, so that it is not read again
 
     std::mutex mutex;  // guards all below
     async_event changed;
@@ -331,6 +332,10 @@ class consumer {
         next_step = discover;
       }
       if (next_step < sealed) co_return co_await follow_sealed(next_step, number);
+      if (const auto v = std::exchange(located, nullptr); v && v->number == number) {
+        ++number;
+        co_return !absorb(*v);
+      }
       duration pause = std::min<duration>(options.poll_interval(), std::chrono::milliseconds(5));
       for (;;) {
         auto read = [&] { return commit::read_version<Codecs>(store, stream, number); };
@@ -394,14 +399,17 @@ class consumer {
       sealed = newest.summary.sealed_step;
       if (step < sealed) co_return newest.summary.oldest_version;
       if (step == newest.summary.next_step) co_return newest.number + 1;
-      if (step >= newest.first_step) co_return newest.number;
+      if (step >= newest.first_step) {
+        located = tail->version;
+        co_return newest.number;
+      }
       std::uint64_t low = std::max<std::uint64_t>(1, newest.summary.oldest_version);  // may hold it
       std::uint64_t high = newest.number;                                              // first_step > step
       std::uint64_t low_step = std::max(newest.summary.trim_step, newest.summary.sealed_step);
       std::uint64_t high_step = newest.first_step;
       for (unsigned probes = 0; low < high; ++probes) {
         std::uint64_t at = low + (high - low) / 2;
-        if (probes % 2 == 0 && high_step > low_step) {
+        if (probes % 3 != 2 && high_step > low_step) {
           const double share = static_cast<double>(step - low_step) / static_cast<double>(high_step - low_step);
           at = std::min(high - 1, low + static_cast<std::uint64_t>(share * static_cast<double>(high - low)));
         }
@@ -420,6 +428,7 @@ class consumer {
           low = at + 1;
           low_step = v.summary.next_step;
         } else {
+          located = entry->version;
           co_return at;
         }
       }
