@@ -114,3 +114,68 @@ TEST_CASE("TR-21 certificates that must be refused") {
     refused(w, w.store_that_trusts(good));
   }
 }
+
+TEST_CASE("services rule 2: over TLS too, an answer that comes before the body was read counts") {
+  s3_world w(tls());
+  const std::string large = test::pattern(16u << 20);
+  auto body = [&]() -> asio::awaitable<void> {
+    w.server.on("PUT", "lost").early_reply(412, "PreconditionFailed");
+    const auto lost = co_await test::put_text(w.store, "lost", large, bw::put_condition::if_absent());
+    REQUIRE(test::good(lost));
+    CHECK_FALSE(lost->applied());
+    w.server.on("PUT", "denied").early_reply(403, "AccessDenied");
+    const auto denied = co_await test::put_text(w.store, "denied", large, bw::put_condition());
+    REQUIRE_FALSE(denied.has_value());
+    CHECK(denied.error().code() == bw::errc::access_denied);
+    const auto fine = co_await test::put_text(w.store, "fine", large, bw::put_condition::if_absent());
+    REQUIRE(test::good(fine));
+    CHECK(fine->applied());
+  };
+  w.run(body());
+  CHECK(w.server.count("PUT", "lost") == 1);
+  CHECK(w.server.count("PUT", "denied") == 1);
+  CHECK((w.server.object("fine") == large));
+}
+
+TEST_CASE("TR-22 which certificates are trusted") {
+  s3_world w(tls());
+  w.server.put_object("o", "x");
+  const std::string bundle = w.config().ca_file();
+  const auto variables = [](const std::string& name, const std::string& value) {
+    return [name, value](const std::string& asked) -> std::optional<std::string> {
+      if (asked == name) return value;
+      if (asked == "AWS_ACCESS_KEY_ID") return "testkey";
+      if (asked == "AWS_SECRET_ACCESS_KEY") return "testsecret";
+      return std::nullopt;
+    };
+  };
+  const auto read = [&](const bw::s3::environment& env) {
+    const auto config = bw::s3_config::from_url("s3://test?endpoint=" + w.server.endpoint("localhost"), env);
+    REQUIRE(config.has_value());
+    bw::result<std::string> got = bw::failure(bw::errc::bug, "not run");
+    auto body = [&]() -> asio::awaitable<void> {
+      bw::s3_store store(w.io.get_executor(), *config);
+      got = co_await test::get_text(store, "o", 0, 1);
+    };
+    w.run(body());
+    return got;
+  };
+  SECTION("AWS_CA_BUNDLE") { CHECK(test::good(read(variables("AWS_CA_BUNDLE", bundle)))); }
+  SECTION("SSL_CERT_FILE, which OpenSSL reads itself") {
+    ::setenv("SSL_CERT_FILE", bundle.c_str(), 1);
+    const auto got = read(variables("NONE", ""));
+    ::unsetenv("SSL_CERT_FILE");
+    CHECK(test::good(got));
+  }
+  SECTION("by default the system's, which does not know this one") {
+    const auto got = read(variables("NONE", ""));
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().code() == bw::errc::tls_failed);
+  }
+  SECTION("a bundle that is not there is an error, never trust in all") {
+    const auto got = read(variables("AWS_CA_BUNDLE", "/nonexistent/bundle.pem"));
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().code() == bw::errc::tls_failed);
+    CHECK(got.error().what().find("/nonexistent/bundle.pem") != std::string::npos);
+  }
+}

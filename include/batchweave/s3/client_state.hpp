@@ -29,7 +29,7 @@ struct client_state {
         names(config.clock(), config.name_lifetime(), config.lookup()),
         random(config.seed() ? random64(*config.seed()) : random64()), keys(credentials()), window(config.max_connections()),
         budget(static_cast<double>(config.retry_budget())), tail(config.hedge_share()) {
-    config.fill_from(process_environment());
+    if (!config.filled()) config.fill_from(process_environment());
     problem = config.problem();
     if (!problem && config.proxies().problem()) problem = config.proxies().problem();
     region = config.region();

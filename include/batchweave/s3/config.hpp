@@ -149,6 +149,8 @@ class s3_config {
     }
     return *this;
   }
+  /// Whether fill_from() has been called: the process's environment then no longer counts.
+  bool filled() const noexcept { return static_cast<bool>(env_); }
   /// Where keys come from when none were set: what the variables of fill_from() lead to.
   s3::credentials_provider chain() const {
     s3::service_access access;
