@@ -370,8 +370,18 @@ class consumer {
 
     // The number of the version that holds `step`, or of the next version when the step is not there yet; for a step that is sealed that
     // of the first version that is not. Versions and steps are both monotone: interpolation, then bisection, O(log versions) reads.
+    // When the version that holds it is sealed and buried during the search, the step is in a segment by now: look again.
     asio::awaitable<result<std::uint64_t>> locate(std::uint64_t step) {
-      auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
+      std::uint64_t seen = 0;
+      for (unsigned n = 1;; ++n) {
+        result<std::uint64_t> found = co_await locate_in_newest(step, seen);
+        if (found || found.error().code() != errc::object_changed || n == 8) co_return found;
+      }
+    }
+
+    // `seen`: the newest version that was looked at. Error object_changed: look again.
+    asio::awaitable<result<std::uint64_t>> locate_in_newest(std::uint64_t step, std::uint64_t& seen) {
+      auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, seen); };
       result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read_tail);
       if (tail && step > tail->version->summary.next_step) {
         // Whoever names this step has seen it in the log: a listing that lags must not pass for the end of the stream.
@@ -381,6 +391,7 @@ class consumer {
       }
       if (!tail) co_return in_context(tail.error(), who() + "opening at step " + std::to_string(step));
       const manifest::version& newest = *tail->version;
+      seen = newest.number;
       {
         const std::lock_guard lock(mutex);
         head = newest.summary.next_step;
@@ -432,8 +443,8 @@ class consumer {
           co_return at;
         }
       }
-      co_return failure(errc::reclaimed, who() + "no version of the log holds step " + std::to_string(step) +
-                                             " any more; it was reclaimed while it was looked for");
+      co_return failure(errc::object_changed, who() + "step " + std::to_string(step) +
+                                                  " is neither in the log nor in a segment; the log kept being sealed while it was looked for");
     }
 
     // ---- fetch ---------------------------------------------------------------------------------------------------
