@@ -106,6 +106,7 @@ class consumer {
     any_clock clock;
     memory_budget budget;
     random64 random;  // only follow and open use it
+    std::optional<store_trouble> opening;  // until it is open
     task_group tasks;
     std::vector<manifest::segment_ref> segments;    // of the newest version that was looked at; only follow and open use it
     std::uint64_t sealed = 0;                       // steps below are in segments, those above in the versions that follow() reads
@@ -144,6 +145,7 @@ class consumer {
     // For patiently: what the store answers while it is asked again.
     auto note_trouble() {
       return [this](const failure* f) {
+        if (opening) (*opening)(f);
         const std::lock_guard lock(mutex);
         trouble = f ? f->what() : std::string();
       };
@@ -593,7 +595,8 @@ asio::awaitable<consumer<Store, Codecs>> open_consumer(Store store, consumer_opt
   any_clock clock = options.clock();
   random64 random = options.random();
   auto read = [&] { return commit::read_stream_info<Codecs>(store); };
-  result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read);
+  store_trouble told(options.on_wait(), options.wait_bound(), clock, who + "opening");
+  result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read, told);
   if (!info) throw error(in_context(info.error(), who + "opening"));
   result<void> divides = tgb::check_world_size(info->slices, options.world_size());
   if (!divides) throw error(in_context(divides.error(), who + "opening"));
@@ -606,9 +609,11 @@ asio::awaitable<consumer<Store, Codecs>> open_consumer(Store store, consumer_opt
   const asio::any_io_executor base = co_await asio::this_coro::executor;
   const asio::any_io_executor strand = asio::make_strand(base);
   auto core = std::make_shared<typename handle::core>(std::move(store), std::move(options), std::move(*info), strand);
+  core->opening = told;
   core->deliver = core->discover = core->start_fetch = step;
   result<std::uint64_t> number = co_await core->locate(step);
   if (!number) throw error(number.error());
+  core->opening.reset();
   const bool ended = core->final_step && step >= *core->final_step;
   if (!ended) core->tasks.spawn(handle::core::follow(core, *number));
   core->tasks.spawn(handle::core::prefetch(core));

@@ -119,12 +119,15 @@ asio::awaitable<basic_producer<Store, Policy, Codecs, Rules>> open_producer(Stor
   any_clock clock = options.clock();
   random64 random = options.random();
   auto read = [&] { return commit::read_stream_info<Codecs>(store); };
-  result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read);
+  store_trouble told(options.on_wait(), options.wait_bound(), clock, "producer " + options.id() + ": opening");
+  result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read, told);
   if (!info) throw error(in_context(info.error(), "opening producer " + options.id()));
   const asio::any_io_executor base = co_await asio::this_coro::executor;
   const asio::any_io_executor strand = asio::make_strand(base);
   auto core = std::make_shared<typename handle::core>(std::move(store), std::move(policy), std::move(options), std::move(*info), strand);
+  core->opening = std::move(told);
   co_await core->recover();
+  core->opening.reset();
   core->tasks.spawn(handle::core::commit_loop(core));
   co_return handle(std::move(core));
 }

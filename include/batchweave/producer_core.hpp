@@ -483,7 +483,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     for (unsigned attempt = 1;; ++attempt) {
       const time_point begun = clock.now();
       auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
-      result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read);
+      result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
       if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
       saw(std::move(*newest), clock.now());
       known = tail.version->number;
@@ -505,7 +505,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       if (!next) throw error(next.error());
       const auto encoded = Codecs::encode(*next, stream.codec);
       commit::version_put put = co_await commit::put_version<Rules>(store, clock, random, next->number, as_const_bytes(encoded),
-                                                                   options.give_up_after(), "producer " + options.id());
+                                                                   options.give_up_after(), "producer " + options.id(), note_trouble());
       if (put.failed) throw error(in_context(*put.failed, "opening producer " + options.id()));
       if (put.applied) {
         me = commit::incarnation(options.id(), epoch + 1, owner);
@@ -529,7 +529,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       const mutable_buffers into{buffer.bytes()};
       return store.get(key, byte_range(at, buffer.size()), into);
     };
-    result<read_outcome> got = co_await patiently(clock, random, options.give_up_after(), read);
+    result<read_outcome> got = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
     if (!got) throw error(in_context(got.error(), "reading the state of producer " + options.id()));
     if (!got->found() || got->bytes() != buffer.size()) {
       throw error(failure(errc::object_missing, store.name() + " " + key + ": the last batch of producer " + options.id() +

@@ -48,6 +48,7 @@ struct producer_state {
   any_clock clock;
   memory_budget budget;
   commit::incarnation me;
+  std::optional<store_trouble> opening;  // until it is open
 
   std::mutex mutex;  // guards all below
   async_event changed;
@@ -163,6 +164,7 @@ struct producer_state {
   // For patiently and put_version: what the store answers while it is asked again.
   auto note_trouble() {
     return [this](const failure* f) {
+      if (opening) (*opening)(f);
       const std::lock_guard lock(mutex);
       trouble = f ? f->what() : std::string();
     };

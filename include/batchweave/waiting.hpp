@@ -1,10 +1,12 @@
 // Why a role waits, in a form that a program and a person can read.
 #pragma once
 
-#include <batchweave/base/clock.hpp>
+#include <batchweave/aio/clock.hpp>
+#include <batchweave/base/error.hpp>
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,5 +47,30 @@ class wait_state {
 
 /// Called with every wait that passes its bound, again after each further bound, from the coroutine that waits; must not throw or block.
 using wait_listener = std::function<void(const wait_state&)>;
+
+/// Tells a listener of a store that keeps failing while a role opens: once that has lasted `bound`, and again after each further one.
+class store_trouble {
+ public:
+  store_trouble(wait_listener f, duration bound, any_clock clock, std::string who)
+      : listener_(std::move(f)), bound_(bound), clock_(std::move(clock)), who_(std::move(who)) {}
+  /// Null: it works again.
+  void operator()(const failure* f) {
+    if (!f) {
+      told_.reset();
+      return;
+    }
+    if (!told_) told_ = clock_.now();
+    if (!listener_ || clock_.now() < *told_ + bound_) return;
+    told_ = clock_.now();
+    listener_(wait_state(wait_reason::store_failing, who_ + ": " + f->what()));
+  }
+
+ private:
+  wait_listener listener_;
+  duration bound_;
+  any_clock clock_;
+  std::string who_;
+  std::optional<time_point> told_;
+};
 
 }  // namespace batchweave

@@ -10,6 +10,7 @@
 #include <batchweave/store/memory.hpp>
 #include <batchweave/stream.hpp>
 #include <batchweave/testing/faulty_store.hpp>
+#include <batchweave/testing/sim_clock.hpp>
 
 #include <memory>
 #include <sstream>
@@ -165,4 +166,60 @@ TEST_CASE("A producer that waits says whether for uploads, its commit or a faili
     CHECK(p.waiting_for().empty());
     co_await p.close();
   }());
+}
+
+TEST_CASE("S3-22 200 ranks and a producer that start while the store answers 503 for a minute wait, say so, and start") {
+  asio::io_context context;
+  bw::testing::sim_timeline timeline(context);
+  bw::testing::sim_process process;
+  const bw::any_clock clock(bw::testing::sim_clock(timeline, &process));
+  faulty store{bw::memory_store()};
+  int ready = 0, failed = 0;
+  auto heard = std::make_shared<heard_t>();
+  const auto done = [&](std::exception_ptr e) { ++(e ? failed : ready); };
+  const bw::stream_options stream;
+  asio::co_spawn(context, [](faulty s, bw::stream_options o) -> asio::awaitable<void> { co_await bw::create_stream(s, o); }(store, stream), done);
+  timeline.run();
+  REQUIRE(ready == 1);
+
+  const bw::time_point down_until = timeline.now() + 60s;
+  store.faults().on(op::get, "").times(1000000).fail_before(bw::errc::store_unavailable);
+  timeline.at(down_until, [&] { store.faults().clear_rules(); });
+  const auto rank = [](faulty s, bw::consumer_options o) -> asio::awaitable<void> {
+    auto c = co_await bw::open_consumer(s, o);
+    co_await c.next();
+  };
+  for (std::uint32_t r = 0; r < 200; ++r) {
+    bw::consumer_options o("run-" + std::to_string(r));
+    o.start_at(0).clock(clock).seed(r).on_wait([heard](const bw::wait_state& w) { heard->push_back(w); }, 10s);
+    asio::co_spawn(context, rank(store, o), done);
+  }
+  bw::producer_options po("p");
+  po.clock(clock).seed(1000).on_wait([heard](const bw::wait_state& w) { heard->push_back(w); }, 10s);
+  const auto produce = [](faulty s, bw::producer_options o) -> asio::awaitable<void> {
+    auto p = co_await bw::open_producer(s, o);
+    co_await p.publish(batch_of("x"));
+    co_await p.close();
+  };
+  asio::co_spawn(context, produce(store, po), done);
+  REQUIRE(timeline.run_until([&] { return ready + failed == 202; }));
+  CHECK(failed == 0);
+  CHECK(timeline.now() >= down_until);
+  CHECK(heard_of(*heard, bw::wait_reason::store_failing, "group run-7 rank 0: opening: "));
+  CHECK(heard_of(*heard, bw::wait_reason::store_failing, "producer p: opening: "));
+  CHECK(heard->size() >= 201 * 3);
+  // Spread over time: no more than some 20 requests of each role in that minute.
+  std::size_t asked = 0;
+  for (const auto& o : store.faults().operations()) asked += o.key() == "stream";
+  CHECK(asked < 201 * 25);
+
+  // Each gives up at its own limit, and not before.
+  store.faults().on(op::get, "").times(1000000).fail_before(bw::errc::store_unavailable);
+  bw::consumer_options impatient("late");
+  impatient.start_at(0).clock(clock).seed(1).give_up_after(30s);
+  const bw::time_point begun = timeline.now();
+  asio::co_spawn(context, rank(store, impatient), done);
+  REQUIRE(timeline.run_until([&] { return failed == 1; }));
+  CHECK(timeline.now() - begun <= 30s);
+  CHECK(timeline.now() - begun >= 20s);
 }

@@ -62,6 +62,14 @@ TEST_CASE("batch keys come back whole, foreign keys are not taken for one") {
   CHECK_FALSE(m::parse_inbox_key("inbox/p/00000000000000000002/3.1"));
 }
 
+TEST_CASE("CO-13 the TGBs of each producer lie under a prefix of their own, so the load of data spreads with the producers") {
+  const std::string a = m::tgb_key("node-1", 7, 0);
+  CHECK(a.rfind(m::tgb_prefix("node-1"), 0) == 0);
+  CHECK(m::tgb_key("node-2", 7, 0).rfind(m::tgb_prefix("node-1"), 0) != 0);
+  CHECK(m::tgb_key("node-10", 7, 0).rfind(m::tgb_prefix("node-1"), 0) != 0);
+  CHECK(m::log_key(1).rfind(m::tgb_prefix(), 0) != 0);  // the few requests for versions are not behind them
+}
+
 TEST_CASE("segment and checkpoint keys come back whole") {
   const auto segment = m::parse_seg_key(m::seg_key(5, 9, bw::id128(1, 2)));
   REQUIRE(segment);
