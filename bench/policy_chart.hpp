@@ -75,7 +75,9 @@ class chart {
     return all[i % std::size(all)];
   }
   static std::string text(double x, double y, const std::string& what, const char* anchor, const char* size = "12") {
-    return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\" font-size=\"" + size + "\">" + what + "</text>\n";
+    std::string safe;
+    for (const char c : what) safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+    return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\" font-size=\"" + size + "\">" + safe + "</text>\n";
   }
 
   static std::string drawn(const panel& p, double left, double top, const std::vector<std::string>& names) {
