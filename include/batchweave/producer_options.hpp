@@ -28,7 +28,8 @@ class producer_options {
   /// publish() returns when fewer than this many uploads, the newest included, are unacknowledged. 1 (default): it returns when its
   /// own batch is durable.
   producer_options& uploads_in_flight(std::size_t n) { uploads_ = std::max<std::size_t>(1, n); return *this; }
-  /// No uploaded batch waits longer than this for a commit attempt, whatever the policy says. Default 10 s.
+  /// No uploaded batch waits longer than this for a commit attempt, whatever interval the policy draws; but with so many producers that
+  /// all of them together would ask more of the log than it takes, the policy's own floor holds (dac: see soonest()). Default 10 s.
   producer_options& max_visibility_delay(duration d) { visibility_ = d; return *this; }
   /// Back-pressure: publish() waits while the stream, with what this producer has not committed yet, is this many steps ahead of the
   /// slowest group's newest checkpoint (of the trim step while there is no group), so choose more than the steps between two
