@@ -70,8 +70,8 @@ class reclaim_report {
   std::uint64_t next_step = 0;       ///< of the version that the run judged by
   std::uint64_t sealed_step = 0;
   std::string held_by;               ///< the group that keeps trim_step where it is; empty without a group
-  reclaim_count batches;             ///< committed, below trim_step
-  reclaim_count orphans;             ///< never committed, of a fenced incarnation
+  reclaim_count batches;             ///< below trim_step, with what fenced incarnations left under the same numbers
+  reclaim_count orphans;             ///< the others that were never committed, of a fenced incarnation
   reclaim_count segments;            ///< index segments that nothing names
   reclaim_count marks;               ///< of checkpoints that are complete or void
   reclaim_count announcements;       ///< committed, or of a fenced incarnation
