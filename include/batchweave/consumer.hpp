@@ -314,9 +314,23 @@ class consumer {
       }
       segment.reset();  // merged or trimmed meanwhile
       result<std::uint64_t> at = co_await locate(wanted);
-      if (!at) stop(at.error());
-      else number = *at;
-      co_return at.has_value();
+      if (!at) {
+        stop(at.error());
+        co_return false;
+      }
+      number = *at;
+      co_return goes_on();
+    }
+
+    // After locate(), which may have learnt that the stream has ended: next() waits for that, and there is no version left to follow.
+    bool goes_on() {
+      bool ended = false;
+      {
+        const std::lock_guard lock(mutex);
+        ended = final_step && discover >= *final_step;
+      }
+      changed.notify();
+      return !ended;
     }
 
     asio::awaitable<bool> follow_one(std::uint64_t& number) {
@@ -362,7 +376,7 @@ class consumer {
             co_return false;
           }
           number = *found;
-          co_return true;
+          co_return goes_on();
         }
         const double jitter = random.uniform(0.75, 1.25);
         co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(pause.count()) * jitter)));
