@@ -423,7 +423,8 @@ TEST_CASE("CR-08 no keys anywhere: every place that was looked at is named") {
   const auto c = find_keys(io, {{"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1"}});
   REQUIRE_FALSE(c.has_value());
   CHECK(c.error().code() == errc::credentials_missing);
-  for (const char* part : {"AWS_ACCESS_KEY_ID", home().c_str(), "metadata"}) CHECK(c.error().what().find(part) != std::string::npos);
+  const std::string places[] = {"AWS_ACCESS_KEY_ID", home(), "metadata"};
+  for (const std::string& part : places) CHECK(c.error().what().find(part) != std::string::npos);
 }
 
 TEST_CASE("CR-04 the container's endpoint is asked directly, with its token") {

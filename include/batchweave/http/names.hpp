@@ -124,12 +124,12 @@ class name_cache {
                 .with_fate(fate::did_not_happen);
           }
           const std::size_t first = s->turn++;
-          for (std::size_t i = 0; i < e->addresses.size(); ++i) {
-            list.emplace_back(e->addresses[(first + i) % e->addresses.size()], port);
+          for (const bool failed : {false, true}) {
+            for (std::size_t i = 0; i < e->addresses.size(); ++i) {
+              const asio::ip::address& a = e->addresses[(first + i) % e->addresses.size()];
+              if ((std::find(e->bad.begin(), e->bad.end(), a) != e->bad.end()) == failed) list.emplace_back(a, port);
+            }
           }
-          std::stable_partition(list.begin(), list.end(), [&e](const asio::ip::tcp::endpoint& at) {
-            return std::find(e->bad.begin(), e->bad.end(), at.address()) == e->bad.end();
-          });
           break;
         }
       }
