@@ -1,6 +1,7 @@
 // Deterministic simulation of whole streams: any number of histories on every core, each held against the protocol's invariants.
 #include "support.hpp"
 
+#include <batchweave/testing/sim_roles.hpp>
 #include <batchweave/testing/sim_shrink.hpp>
 
 #include <atomic>
@@ -15,6 +16,10 @@
 namespace sim = batchweave::testing;
 
 namespace {
+
+using world = sim::sim_roles<sim::sim_plant::skip_landed_check, sim::sim_plant::overwrite_version, sim::sim_plant::early_commit,
+                             sim::sim_plant::forget_epoch, sim::sim_plant::open_without_epoch, sim::sim_plant::no_tombstones,
+                             sim::sim_plant::delete_before_trim, sim::sim_plant::orphans_of_any_epoch>;
 
 struct campaign {
   std::uint64_t first_seed = 1, histories = 0;
@@ -45,7 +50,7 @@ outcome run(const campaign& c) {
       const std::uint64_t i = next.fetch_add(1);
       if (i >= stop_at.load() || (c.seconds > 0 && time.wall() > c.seconds)) break;
       const sim::sim_plan plan(c.first_seed + i);
-      sim::sim_result r = sim::run_history(plan, c.plant);
+      sim::sim_result r = sim::run_history<world>(plan, c.plant);
       ++done;
       counts.add(r.counts);
       virtual_seconds += std::chrono::duration<double>(r.virtual_time).count();
@@ -78,7 +83,7 @@ bool find_plant(campaign c, sim::sim_plant plant, bool trace, bench::report& rep
     return false;
   }
   report.add("planted " + name + ": found after", static_cast<double>(found.needed), "hist.", static_cast<double>(c.histories));
-  const sim::sim_shrinker small(sim::sim_plan(*found.failed), plant);
+  const sim::sim_shrinker<world> small(sim::sim_plan(*found.failed), plant);
   std::cout << "    seed " << *found.failed << ", shrunk to " << small.result().faults.size() << " faults: " << small.result().violation.value_or("?")
             << '\n';
   if (trace) std::cout << small.to_string();
@@ -121,7 +126,7 @@ int main(int argc, char** argv) {
 
   if (trace && c.histories == 1) {
     const sim::sim_plan plan(c.first_seed);
-    const sim::sim_result r = sim::run_history(plan, sim::sim_plant::none, true);
+    const sim::sim_result r = sim::run_history<world>(plan, sim::sim_plant::none, true);
     std::cout << plan.to_string() << '\n';
     for (const std::string& line : r.trace) std::cout << line << '\n';
     std::cout << "violated: " << r.violation.value_or("nothing") << '\n';
@@ -143,7 +148,7 @@ int main(int argc, char** argv) {
   report.write();
   if (!all.failed) return 0;
   std::cout << "seed " << *all.failed << " fails; shrinking it\n";
-  const sim::sim_shrinker small(sim::sim_plan(*all.failed), sim::sim_plant::none);
+  const sim::sim_shrinker<world> small(sim::sim_plan(*all.failed), sim::sim_plant::none);
   std::cout << small.to_string() << "run again: simulate --seed " << *all.failed << " --histories 1 --trace\n";
   return 1;
 }

@@ -6,6 +6,7 @@
 #include <batchweave/manifest/naming.hpp>
 #include <batchweave/manifest/stream_info.hpp>
 #include <batchweave/slice.hpp>
+#include <batchweave/testing/sim_result.hpp>
 #include <batchweave/testing/sim_store.hpp>
 
 #include <algorithm>
@@ -120,6 +121,24 @@ class sim_checker {
     if (!closed_ || step != steps_.size()) violated("I2: " + who + " was told that the stream ends at step " + n(step) + "; it has " + n(steps_.size()) + (closed_ ? "" : " and goes on"));
   }
 
+  /// A rank says that its shard of a checkpoint is durable.
+  void marks(const std::string& group, std::uint64_t generation, const std::string& id, std::uint64_t step, std::uint32_t rank) {
+    marks_[{group, generation, id, step}].insert(rank);
+  }
+  /// A rank was told that a checkpoint is complete.
+  void completed(const std::string& group, std::uint64_t generation, const std::string& id, std::uint64_t step) {
+    if (!completed_.contains({group, id, step})) {
+      violated("I9: group " + group + " generation " + n(generation) + " was told that checkpoint " + id + " is complete, the log does not say so");
+    }
+  }
+  /// A group was told that it is rolled back to `step`, or to no checkpoint.
+  void resumed(const std::string& group, std::uint64_t generation, std::optional<std::uint64_t> step) {
+    if (over()) return;
+    const auto at = rolled_back_.find({group, generation});
+    if (at == rolled_back_.end()) return violated("I9: group " + group + " was told that it is back in generation " + n(generation) + ", the log does not say so");
+    if (at->second != step) violated("I3: group " + group + " went back to step " + (step ? n(*step) : "none") + ", the log says " + (at->second ? n(*at->second) : "none"));
+  }
+
   // ---- what the store sees ------------------------------------------------------------------------------------------------------------
 
   /// A client asks for a write.
@@ -149,6 +168,7 @@ class sim_checker {
   /// A removal took effect; `there`: something was under the key.
   void removed(const std::string& key, bool there) {
     if (!there || over()) return;
+    ++removed_;
     if (key.starts_with("log/")) return violated("I2: version key " + key + " became absent");
     if (key == manifest::stream_key()) return violated("I2: the description of the stream was removed");
     if (const auto name = manifest::parse_tgb_key(key)) return tgb_removed(key, *name);
@@ -158,6 +178,25 @@ class sim_checker {
           violated("I6: segment " + key + " was removed, the newest version needs it");
         }
       }
+    }
+  }
+
+  /// What is in the bucket after a reclaim that nobody disturbed, when nobody runs any more.
+  void left_over(const std::string& key, std::uint64_t size) {
+    if (over()) return;
+    const manifest::summary& s = newest_.summary;
+    if (const auto name = manifest::parse_tgb_key(key)) {
+      const producer_model& p = producers_[name->producer];
+      const bool in_log = name->seq < p.batches.size() && p.batches[name->seq].epoch == name->epoch;
+      const bool last = in_log && name->seq + 1 == p.batches.size();
+      if (in_log ? !last && p.batches[name->seq].step < s.trim_step : name->epoch < p.epoch) violated("reclaim left " + key);
+    } else if (const auto number = manifest::parse_log_key(key)) {
+      if (*number < s.oldest_version && size > 0) violated("reclaim left version " + n(*number) + ", the oldest retained is " + n(s.oldest_version));
+    } else if (const auto g = manifest::parse_seg_key(key)) {
+      const bool named = std::any_of(s.segments.begin(), s.segments.end(), [&](const manifest::segment_ref& r) {
+        return r.first == g->first && r.end == g->end && r.nonce == g->nonce;
+      });
+      if (!named && g->end <= s.sealed_step) violated("reclaim left segment " + key);
     }
   }
 
@@ -175,6 +214,13 @@ class sim_checker {
     return number >= 1 && number <= hashes_.size() ? hashes_[number - 1] : 0;
   }
   const manifest::stream_info& stream() const noexcept { return stream_; }
+  void add_to(sim_counts& c) const {
+    c.checkpoints += completed_.size();
+    c.trimmed += trims_;
+    c.sealed += seals_;
+    c.removed += removed_;
+    c.buried += buried_;
+  }
 
  private:
   struct placed {
@@ -207,6 +253,7 @@ class sim_checker {
       if (*before == body) return;
       const bool dead = *number < newest_.summary.oldest_version;
       if (!body.empty()) return violated("I2: " + which + (before->empty() ? ", a tombstone," : "") + " was overwritten with other bytes");
+      ++buried_;
       if (!dead) violated("I6: " + which + " became a tombstone, the oldest retained version is " + n(newest_.summary.oldest_version));
       return;
     }
@@ -241,9 +288,65 @@ class sim_checker {
       finished_once_.insert({e.producer, e.epoch});
     } else if (e.kind == kind::producer_retired) {
       producers_[e.producer].retired = true;
+    } else if (e.kind == kind::checkpoint_complete) {
+      checkpoint_completed(which, v, e);
+    } else if (e.kind == kind::rolled_back) {
+      const manifest::group_entry* now = find_group(v.summary, e.group);
+      const manifest::group_entry* before = find_group(newest_.summary, e.group);
+      if (!now || !before || now->generation != v.number) return violated("I4: " + which + " rolls group " + e.group + " back without a new generation");
+      std::optional<std::uint64_t> step;
+      if (!now->retained.empty()) step = now->retained.back().step;
+      for (const manifest::checkpoint_entry& c : now->retained) {
+        if (std::find(before->retained.begin(), before->retained.end(), c) == before->retained.end()) violated("I6: " + which + " rolls group " + e.group + " back to a checkpoint that it does not retain");
+      }
+      rolled_back_[{e.group, v.number}] = step;
+    } else if (e.kind == kind::trimmed) {
+      ++trims_;
+    } else if (e.kind == kind::sealed) {
+      ++seals_;
     } else if (e.kind == kind::stream_closed) {
       closed_ = true;
       if (e.step != v.summary.next_step) violated("I2: " + which + " ends the stream at step " + n(e.step) + ", it has " + n(v.summary.next_step));
+    }
+  }
+
+  static const manifest::group_entry* find_group(const manifest::summary& s, std::string_view name) {
+    for (const manifest::group_entry& g : s.groups) {
+      if (g.name == name) return &g;
+    }
+    return nullptr;
+  }
+
+  void checkpoint_completed(const std::string& which, const manifest::version& v, const manifest::event& e) {
+    const manifest::group_entry* g = find_group(newest_.summary, e.group);
+    if (!g) return violated("I6: " + which + " completes a checkpoint of group " + e.group + ", which is not there");
+    const std::set<std::uint32_t>& ranks = marks_[{e.group, g->generation, e.checkpoint, e.step}];
+    if (ranks.size() < g->world_size) {
+      return violated("I6: " + which + " completes checkpoint " + e.checkpoint + " of group " + e.group + " at step " + n(e.step) + ", only " +
+                      n(ranks.size()) + " of " + n(g->world_size) + " ranks have marked it in generation " + n(g->generation));
+    }
+    if (e.step < v.summary.trim_step || e.step > v.summary.next_step) violated("I6: " + which + " completes a checkpoint at step " + n(e.step) + ", which cannot be restored");
+    completed_.insert({e.group, e.checkpoint, e.step});
+  }
+
+  // What a group retains goes only when newer ones push it out, or when somebody says so.
+  void check_retained(const std::string& which, const manifest::version& v, const manifest::group_entry& before) {
+    using kind = manifest::event_kind;
+    bool said = false, complete = false;
+    for (const manifest::event& e : v.events) {
+      if (e.group != before.name) continue;
+      said = said || e.kind == kind::rolled_back || e.kind == kind::group_left || e.kind == kind::checkpoint_forgotten || e.kind == kind::group_joined;
+      complete = complete || e.kind == kind::checkpoint_complete;
+    }
+    const manifest::group_entry* now = find_group(v.summary, before.name);
+    if (!now) {
+      if (!said) violated("I6: " + which + " loses group " + before.name);
+      return;
+    }
+    for (const manifest::checkpoint_entry& c : before.retained) {
+      if (said || std::find(now->retained.begin(), now->retained.end(), c) != now->retained.end()) continue;
+      const bool pushed_out = complete && now->retained.size() >= now->keep && c.step <= now->retained.front().step;
+      if (!pushed_out) violated("I6: " + which + " loses checkpoint " + c.id + " of group " + before.name);
     }
   }
 
@@ -281,6 +384,11 @@ class sim_checker {
         violated("I6: " + which + " trims to " + n(s.trim_step) + ", group " + g.name + " retains a checkpoint at " + n(g.retained.front().step));
       }
     }
+    for (const manifest::group_entry& g : old.groups) {
+      check_retained(which, v, g);
+      if (s.trim_step > old.trim_step && g.retained.empty() && find_group(s, g.name)) violated("I6: " + which + " trims, group " + g.name + " has no checkpoint yet");
+    }
+    if (s.sealed_step < old.sealed_step) violated("I6: " + which + " moves the sealed step back");
     if (s.trim_step > old.trim_step && old.groups.empty()) violated("I6: " + which + " trims a stream on which no group has a checkpoint");
     std::size_t known = 0;
     for (const auto& [id, p] : producers_) known += p.epoch > 0;
@@ -317,6 +425,10 @@ class sim_checker {
   std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> opened_;  // producer, epoch -> batches in the log then
   std::set<std::pair<std::string, std::uint64_t>> finished_once_;
   std::set<std::string, std::less<>> durable_;
+  std::map<std::tuple<std::string, std::uint64_t, std::string, std::uint64_t>, std::set<std::uint32_t>> marks_;
+  std::set<std::tuple<std::string, std::string, std::uint64_t>> completed_;
+  std::map<std::pair<std::string, std::uint64_t>, std::optional<std::uint64_t>> rolled_back_;  // group, generation -> step
+  std::uint64_t trims_ = 0, seals_ = 0, removed_ = 0, buried_ = 0;
   std::vector<std::uint64_t> hashes_;  // of versions 1, 2, ...
   manifest::version newest_;           // number 0 before the first
   bool closed_ = false;

@@ -18,9 +18,9 @@
 namespace batchweave::testing {
 
 /// What happens to a process at one of its operations, besides what happens to the operation.
-enum class sim_mishap : std::uint8_t { none, crash_before, crash_sent, crash_applied, stall, twin, wall_jump };
-inline constexpr std::array<std::string_view, 7> sim_mishap_names{"none",  "crash before sending", "crash after sending", "crash before the answer",
-                                                                  "stall", "a twin starts",        "wall clock jump"};
+enum class sim_mishap : std::uint8_t { none, crash_before, crash_sent, crash_applied, stall, twin, wall_jump, regroup };
+inline constexpr std::array<std::string_view, 8> sim_mishap_names{"none",  "crash before sending", "crash after sending", "crash before the answer",
+                                                                  "stall", "a twin starts",        "wall clock jump",     "the group goes back"};
 
 /// Kinds of trouble with one operation; each history enables about half of them, so that rare combinations come up often.
 enum class sim_trouble : std::uint8_t {
@@ -64,12 +64,15 @@ class sim_plan {
     shares = r() % 3 == 0;
     ordered = r() % 5 != 0;
     json = r() % 16 == 0;
-    reclaim = r() % 2 == 0;
+    reclaimers = one_of(0u, 0u, 0u, 1u, 1u, 2u);
+    seal_after = 1 + r() % 12;
     checkpoints_kept = 1 + static_cast<unsigned>(r() % 2);
     checkpoint_every = 1 + static_cast<unsigned>(r() % 4);
     uploads_in_flight = one_of(1u, 1u, 2u, 4u);
     poll = duration(static_cast<duration::rep>(2e8 * std::pow(10.0, r.uniform(0, 2.3))));
     longest = poll * 150;
+    // Whoever waits for a turn looks at the log several times a second.
+    if (round_robin) longest = std::min<duration>(longest, std::chrono::minutes(1));
     patience = r() % 4 == 0 ? std::chrono::seconds(20) : std::chrono::minutes(10);
     think = std::chrono::milliseconds(one_of(0, 50, 300, 2000));
     trouble_rate = one_of(0.0, 0.01, 0.03, 0.08, 0.2);
@@ -77,6 +80,8 @@ class sim_plan {
     faulty_operations = 30 + r() % 500;
     for (std::size_t i = 1; i < sim_trouble_names.size(); ++i) enabled_trouble[i] = r() % 2 == 0;
     for (std::size_t i = 1; i < sim_mishap_names.size(); ++i) enabled_mishap[i] = r() % 2 == 0;
+    // Deciding on a checkpoint by an old listing would be a matter of the store's promise (listings are consistent), not of the protocol.
+    if (reclaimers > 0) enabled_trouble[static_cast<std::size_t>(sim_trouble::lag)] = false;
     if (r() % 6 == 0) log_requests_per_second = r.uniform(20, 100);
     const std::uint64_t storms_wanted = r() % 3;
     for (std::uint64_t i = 0; i < storms_wanted && r() % 2; ++i) {
@@ -90,17 +95,19 @@ class sim_plan {
   std::vector<unsigned> batches;  ///< that each producer publishes
   std::vector<unsigned> policy;   ///< of each producer
   unsigned ranks = 1, groups = 1;
-  bool round_robin = false, shares = false, ordered = true, json = false, reclaim = false;
+  bool round_robin = false, shares = false, ordered = true, json = false;
+  unsigned reclaimers = 0;  ///< 0: the groups hold no checkpoints either
+  std::uint64_t seal_after = 1;
   unsigned checkpoints_kept = 1, checkpoint_every = 1, uploads_in_flight = 1;
   duration poll{0}, longest{0}, patience{0}, think{0};
   double trouble_rate = 0, mishap_rate = 0;
   std::uint64_t faulty_operations = 0;  ///< of the whole world; after that nothing goes wrong any more and everything must end well
-  std::array<bool, 13> enabled_trouble{};
-  std::array<bool, 7> enabled_mishap{};
+  std::array<bool, sim_trouble_names.size()> enabled_trouble{};
+  std::array<bool, sim_mishap_names.size()> enabled_mishap{};
   std::vector<std::pair<std::uint64_t, std::uint64_t>> storms;  ///< operations of the world in which most requests fail
   std::optional<double> log_requests_per_second;
   std::set<std::uint64_t> suppressed;  ///< faults that do not happen, by fault_id
-  std::set<unsigned> absent;           ///< roles that never start: producers first, then the ranks of each group
+  std::set<unsigned> absent;           ///< roles that never start: producers first, then the reclaimers, then the ranks of each group
 
   static std::uint64_t fault_id(const sim_request& r, bool mishap) {
     return std::uint64_t{r.process ? r.process->number() : 0xffff} << 33 | (r.number & 0xffffffff) << 1 | static_cast<std::uint64_t>(mishap);
@@ -166,7 +173,7 @@ class sim_plan {
     return sim_fault();
   }
 
-  std::size_t roles() const { return batches.size() + std::size_t{groups} * ranks; }
+  std::size_t roles() const { return batches.size() + std::size_t{groups} * ranks + reclaimers; }
 
   std::string to_string() const {
     std::string text = "seed " + std::to_string(seed) + ": " + std::to_string(batches.size()) + " producers of";
@@ -175,7 +182,7 @@ class sim_plan {
     if (round_robin) text += ", round_robin";
     if (shares) text += ", cooperative";
     if (!ordered) text += ", unordered listings";
-    if (reclaim) text += ", reclaim";
+    if (reclaimers) text += ", " + std::to_string(reclaimers) + " reclaimers, checkpoints every " + std::to_string(checkpoint_every) + " steps";
     text += ", faults in the first " + std::to_string(faulty_operations) + " operations";
     if (!suppressed.empty() || !absent.empty()) {
       text += ", without " + std::to_string(suppressed.size()) + " of the faults and " + std::to_string(absent.size()) + " of the roles";

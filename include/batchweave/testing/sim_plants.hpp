@@ -23,17 +23,30 @@ enum class sim_plant : std::uint8_t {
   clean_after_unknown,  ///< the batches of a commit with an unknown outcome are deleted
   forget_state,         ///< a restarted producer does not use the restored state
   delete_versions,      ///< a janitor deletes old versions instead of burying them
-  cursor_ahead          ///< a rank saves its cursor before it has used the step
+  cursor_ahead,         ///< a rank saves its cursor before it has used the step
+  no_tombstones,        ///< reclaim deletes dead versions
+  delete_before_trim,   ///< reclaim deletes first and commits the trim step after
+  orphans_of_any_epoch  ///< reclaim takes every uncommitted object for an orphan
 };
-inline constexpr std::array<std::string_view, 12> sim_plant_names{
+inline constexpr std::array<std::string_view, 15> sim_plant_names{
     "none",                   "skip_landed_check", "overwrite_version",   "early_commit", "forget_epoch",    "open_without_epoch",
-    "next_key_after_unknown", "conflict_is_lost",  "clean_after_unknown", "forget_state", "delete_versions", "cursor_ahead"};
+    "next_key_after_unknown", "conflict_is_lost",  "clean_after_unknown", "forget_state", "delete_versions", "cursor_ahead",
+    "no_tombstones",          "delete_before_trim", "orphans_of_any_epoch"};
 
 inline std::optional<sim_plant> parse_sim_plant(std::string_view name) {
   for (std::size_t i = 0; i < sim_plant_names.size(); ++i) {
     if (sim_plant_names[i] == name) return static_cast<sim_plant>(i);
   }
   return std::nullopt;
+}
+
+/// Whether a plant breaks a decision of producers, or of reclaim; else it is a wrong process.
+constexpr bool breaks_producers(sim_plant p) {
+  return p == sim_plant::skip_landed_check || p == sim_plant::overwrite_version || p == sim_plant::early_commit ||
+         p == sim_plant::forget_epoch || p == sim_plant::open_without_epoch;
+}
+constexpr bool breaks_reclaim(sim_plant p) {
+  return p == sim_plant::no_tombstones || p == sim_plant::delete_before_trim || p == sim_plant::orphans_of_any_epoch;
 }
 
 /// The protocol with one decision broken.
@@ -68,6 +81,11 @@ struct planted_rules : commit::rules {
     return Plant == sim_plant::overwrite_version ? put_condition() : commit::rules::version_condition();
   }
   static constexpr bool durable_first = Plant != sim_plant::early_commit;
+  static constexpr bool tombstones = Plant != sim_plant::no_tombstones;
+  static constexpr bool trim_first = Plant != sim_plant::delete_before_trim;
+  static constexpr bool orphan(std::uint64_t epoch, std::uint64_t committed_epoch) {
+    return Plant == sim_plant::orphans_of_any_epoch || commit::rules::orphan(epoch, committed_epoch);
+  }
 };
 
 }  // namespace batchweave::testing

@@ -3,7 +3,7 @@
 
 #include <batchweave/testing/sim_plan.hpp>
 #include <batchweave/testing/sim_plants.hpp>
-#include <batchweave/testing/sim_world.hpp>
+#include <batchweave/testing/sim_result.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -14,16 +14,19 @@
 
 namespace batchweave::testing {
 
-inline sim_result run_history(const sim_plan& plan, sim_plant plant = sim_plant::none, bool traced = false) {
-  sim_world world(plan, plant, traced);
+/// Runs one history in a world of type `World` (see sim_roles.hpp).
+template <class World>
+sim_result run_history(const sim_plan& plan, sim_plant plant = sim_plant::none, bool traced = false) {
+  World world(plan, plant, traced);
   return world.run();
 }
 
 /// Shrinks `plan`, which must fail, with at most `runs` runs. What is left breaks the same invariant.
+template <class World>
 class sim_shrinker {
  public:
   sim_shrinker(sim_plan plan, sim_plant plant, unsigned runs = 600) : plan_(std::move(plan)), plant_(plant), left_(runs) {
-    result_ = run_history(plan_, plant_);
+    result_ = run_history<World>(plan_, plant_);
     if (!result_.violation) return;
     invariant_ = result_.violation->substr(0, result_.violation->find(':'));
     bool better = true;
@@ -33,7 +36,7 @@ class sim_shrinker {
       better = drop_batches() || better;
       better = simplify() || better;
     }
-    result_ = run_history(plan_, plant_, true);
+    result_ = run_history<World>(plan_, plant_, true);
   }
 
   const sim_plan& plan() const noexcept { return plan_; }
@@ -50,7 +53,7 @@ class sim_shrinker {
   bool still_fails(sim_plan candidate) {
     if (left_ == 0) return false;
     --left_;
-    sim_result r = run_history(candidate, plant_);
+    sim_result r = run_history<World>(candidate, plant_);
     if (!r.violation || !r.violation->starts_with(invariant_)) return false;
     plan_ = std::move(candidate);
     result_ = std::move(r);

@@ -1,6 +1,7 @@
 // The simulator: virtual time, a deterministic world, clean histories of the library as it is, and planted bugs that must be found.
 #include "support/catch.hpp"
 
+#include <batchweave/testing/sim_roles.hpp>
 #include <batchweave/testing/sim_shrink.hpp>
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -18,6 +19,8 @@ namespace sim = batchweave::testing;
 using namespace std::chrono_literals;
 
 namespace {
+
+using world = sim::sim_roles<sim::sim_plant::skip_landed_check, sim::sim_plant::forget_epoch, sim::sim_plant::orphans_of_any_epoch>;
 
 struct clocks {
   asio::io_context io{1};
@@ -50,7 +53,7 @@ bool was_cancelled(const std::exception_ptr& e) {
 // Histories until the bug shows, or 0.
 std::uint64_t histories_until_found(sim::sim_plant plant, std::uint64_t limit) {
   for (std::uint64_t seed = 1; seed <= limit; ++seed) {
-    if (sim::run_history(sim::sim_plan(seed), plant).violation) return seed;
+    if (sim::run_history<world>(sim::sim_plan(seed), plant).violation) return seed;
   }
   return 0;
 }
@@ -106,8 +109,8 @@ TEST_CASE("A history is its seed: the same one twice is the same to the last ope
   std::set<std::uint64_t> hashes;
   for (std::uint64_t seed = 100; seed < 120; ++seed) {
     const sim::sim_plan plan(seed);
-    const sim::sim_result once = sim::run_history(plan);
-    const sim::sim_result again = sim::run_history(plan, sim::sim_plant::none, true);
+    const sim::sim_result once = sim::run_history<world>(plan);
+    const sim::sim_result again = sim::run_history<world>(plan, sim::sim_plant::none, true);
     CHECK(once.trace_hash == again.trace_hash);
     CHECK(once.faults == again.faults);
     CHECK(once.counts.operations == again.counts.operations);
@@ -119,7 +122,7 @@ TEST_CASE("A history is its seed: the same one twice is the same to the last ope
 TEST_CASE("I1-I9 CW-01 CW-02 CW-05 CW-06 CW-15 CO-05: histories of the library as it is break no invariant, and end") {
   sim::sim_counts all;
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
-    sim::sim_result r = sim::run_history(sim::sim_plan(seed));
+    sim::sim_result r = sim::run_history<world>(sim::sim_plan(seed));
     INFO("build/release/bench/simulate --seed " << seed << " --histories 1 --trace");
     REQUIRE(r.violation.value_or("none") == "none");
     all.add(r.counts);
@@ -136,7 +139,7 @@ TEST_CASE("I1-I9 CW-01 CW-02 CW-05 CW-06 CW-15 CO-05: histories of the library a
 
 TEST_CASE("Planted bugs are found, each by the invariant that it breaks") {
   using sim::sim_plant;
-  for (const sim_plant plant : {sim_plant::skip_landed_check, sim_plant::overwrite_version, sim_plant::early_commit, sim_plant::forget_epoch,
+  for (const sim_plant plant : {sim_plant::skip_landed_check, sim_plant::forget_epoch, sim_plant::orphans_of_any_epoch,
                                 sim_plant::clean_after_unknown, sim_plant::forget_state, sim_plant::cursor_ahead}) {
     INFO(sim::sim_plant_names[static_cast<std::size_t>(plant)]);
     CHECK(histories_until_found(plant, 400) > 0);
@@ -147,8 +150,8 @@ TEST_CASE("A failing history is shrunk to few faults that still break the same i
   const std::uint64_t seed = histories_until_found(sim::sim_plant::skip_landed_check, 400);
   REQUIRE(seed > 0);
   const sim::sim_plan plan(seed);
-  const sim::sim_result whole = sim::run_history(plan, sim::sim_plant::skip_landed_check);
-  const sim::sim_shrinker small(plan, sim::sim_plant::skip_landed_check, 200);
+  const sim::sim_result whole = sim::run_history<world>(plan, sim::sim_plant::skip_landed_check);
+  const sim::sim_shrinker<world> small(plan, sim::sim_plant::skip_landed_check, 200);
   REQUIRE(small.result().violation.has_value());
   CHECK(small.result().faults.size() <= whole.faults.size());
   CHECK(small.result().faults.size() <= 4);
