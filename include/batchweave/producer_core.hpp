@@ -427,7 +427,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       announce_missing();
       undecided = std::move(*next);
       ++attempt;
-      const duration pause = policy.delay_before_retry(seen);
+      const duration pause = std::min(policy.delay_before_retry(seen), options.max_visibility_delay());
       if (pause > duration(0)) {
         fresh = false;
         co_await clock.wait_for(pause);

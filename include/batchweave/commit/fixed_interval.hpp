@@ -8,13 +8,14 @@
 
 namespace batchweave::commit {
 
-/// Waits until the oldest pending batch is `interval` old; uniform(0, interval / 4) after a lost attempt.
+/// Waits until the oldest pending batch is `interval` old; after a lost attempt uniform(0, interval / 4), at most 8 round trips.
 class fixed_interval {
  public:
   explicit fixed_interval(duration interval) : interval_(interval) {}
   duration delay_before_commit(const backlog& b) { return std::max(duration(0), interval_ - b.oldest_age); }
-  duration delay_before_retry(const observation&) {
-    return duration(static_cast<duration::rep>(static_cast<double>(interval_.count()) * 0.25 * random_.uniform()));
+  duration delay_before_retry(const observation& o) {
+    const auto most = static_cast<double>(std::min(interval_ / 4, o.round_trip * 8).count());
+    return duration(static_cast<duration::rep>(most * random_.uniform()));
   }
   void observe(const observation&) {}
   void seed(std::uint64_t s) { random_ = random64(s); }

@@ -269,6 +269,7 @@ TEST_CASE("CO-07 no number of lost attempts ends a policy's retries or makes the
   lose(commit::eager(), milliseconds(60));
   lose(commit::every<4>(), milliseconds(60));
   lose(commit::fixed_interval(milliseconds(200)), milliseconds(50));
+  lose(commit::fixed_interval(std::chrono::hours(1)), milliseconds(480));
 }
 
 TEST_CASE("A seed reproduces a policy's draws, another seed gives others") {
