@@ -12,8 +12,9 @@ namespace batchweave::s3 {
 /// decrease nothing decreases further for `rest`. One object: not thread safe.
 class concurrency_limit {
  public:
-  explicit concurrency_limit(std::size_t most, duration rest = std::chrono::milliseconds(500))
-      : most_(static_cast<double>(std::max<std::size_t>(1, most))), now_(most_), rest_(rest) {}
+  /// `least`: a request that is slow to end must not hold up everything else, such as a commit.
+  explicit concurrency_limit(std::size_t most, std::size_t least = 4, duration rest = std::chrono::milliseconds(500))
+      : most_(static_cast<double>(std::max<std::size_t>(1, most))), least_(std::clamp(static_cast<double>(least), 1.0, most_)), now_(most_), rest_(rest) {}
 
   std::size_t value() const noexcept { return static_cast<std::size_t>(now_); }
   bool at_most() const noexcept { return now_ >= most_; }
@@ -29,12 +30,12 @@ class concurrency_limit {
     decreased_ = true;
     last_ = at;
     const std::size_t before = value();
-    now_ = std::max(1.0, std::min(now_, static_cast<double>(std::max<std::size_t>(1, in_flight))) * 0.7);
+    now_ = std::max(least_, std::min(now_, static_cast<double>(std::max<std::size_t>(1, in_flight))) * 0.7);
     return value() != before;
   }
 
  private:
-  double most_, now_;
+  double most_, least_, now_;
   duration rest_;
   bool decreased_ = false;
   time_point last_{};

@@ -65,7 +65,11 @@ class s3_config {
   /// Where keys come from, and come from again before they expire. Unset: the environment, the profile, the container, the instance.
   s3_config& credentials(s3::credentials_provider p) { provider_ = std::move(p); return *this; }
   /// "http://[user:password@]host:port" for everything but loopback; empty: none, whatever HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
-  s3_config& proxy(const std::string& url) { proxies_ = http::proxy_settings::always(url); return *this; }
+  s3_config& proxy(const std::string& url) {
+    proxies_ = http::proxy_settings::always(url);
+    proxies_set_ = true;
+    return *this;
+  }
   /// How long looked-up addresses are used; default 30 s.
   s3_config& name_lifetime(duration d) { name_lifetime_ = d; return *this; }
   /// Replaces the system's resolver.
@@ -109,7 +113,7 @@ class s3_config {
   const std::string& region() const noexcept { return region_; }
   const s3::credentials& credentials() const noexcept { return credentials_; }
   const s3::credentials_provider& provider() const noexcept { return provider_; }
-  http::proxy_settings proxies() const { return proxies_.value_or(http::proxy_settings()); }
+  const http::proxy_settings& proxies() const noexcept { return proxies_; }
   duration name_lifetime() const noexcept { return name_lifetime_; }
   const http::address_lookup& lookup() const noexcept { return lookup_; }
   std::size_t retry_budget() const noexcept { return retry_budget_; }
@@ -141,7 +145,8 @@ class s3_config {
     if (region_.empty()) region_ = env("AWS_DEFAULT_REGION").value_or("");
     if (region_.empty()) region_ = s3::profiles(env).get("region");
     if (region_.empty()) region_ = "us-east-1";
-    if (!proxies_) proxies_ = http::proxy_settings::from(env);
+    if (!proxies_set_) proxies_ = http::proxy_settings::from(env);
+    proxies_set_ = true;
     if (!env_) env_ = env;
     if (credentials_.empty() && !provider_) {
       const result<std::optional<s3::credentials>> given = s3::environment_credentials(env);
@@ -182,7 +187,8 @@ class s3_config {
   std::string endpoint_, bucket_, prefix_, region_, ca_file_;
   s3::credentials credentials_;
   s3::credentials_provider provider_;
-  std::optional<http::proxy_settings> proxies_;
+  http::proxy_settings proxies_;
+  bool proxies_set_ = false;
   http::address_lookup lookup_;
   duration name_lifetime_ = std::chrono::seconds(30);
   std::size_t retry_budget_ = 200;

@@ -143,7 +143,7 @@ inline bool keys_expired(const operation& op, const error_body& e) {
   if (op.renewed) return false;
   if (e.code == "ExpiredToken" || e.code == "ExpiredTokenException" || e.code == "TokenRefreshRequired" || e.code == "InvalidToken") return true;
   // The answer to HEAD has no body that would say so.
-  return op.what.method() == "HEAD" && op.text.empty() && (op.head.status == 400 || op.head.status == 403) && op.signed_with && op.signed_with->expires();
+  return op.what.method() == "HEAD" && op.text.empty() && op.head.status == 400 && op.signed_with && op.signed_with->expires();
 }
 
 /// Attempts until success, a final refusal, or the end of patience. nullopt: an answer below 300 is in `op`, or one of `accept`.

@@ -39,7 +39,7 @@ TEST_CASE("S3-20 a retry budget: spent by retries, refilled by success and slowl
 }
 
 TEST_CASE("S3-19 the number of requests in flight: down by a share, up by one a window, never below one") {
-  concurrency_limit c(16, 500ms);
+  concurrency_limit c(16, 1, 500ms);
   CHECK(c.value() == 16);
   CHECK(c.throttled(start, 16));
   CHECK(c.value() == 11);
@@ -59,6 +59,12 @@ TEST_CASE("S3-19 the number of requests in flight: down by a share, up by one a 
   // Fewer on their way than allowed: what was on its way is what was too much.
   CHECK(c.throttled(start + 1h, 4));
   CHECK(c.value() == 2);
+  concurrency_limit floor(16);
+  for (int i = 0; i < 100; ++i) (void)floor.throttled(start + 1s * i, 1);
+  CHECK(floor.value() == 4);
+  concurrency_limit narrow(2);
+  (void)narrow.throttled(start, 2);
+  CHECK(narrow.value() == 2);
 }
 
 TEST_CASE("hedges: only for the slowest, and only a share") {
