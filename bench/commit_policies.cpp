@@ -250,7 +250,8 @@ class program {
     std::printf("\n%s: one of 16 producers is ten times slower\n", name.c_str());
     const figures all = world.seen(), one = world.first();
     show(name + ", 16 of which one is slow", all);
-    std::printf("  the slow one: %.2f TGB/s, visible p50 %.3f s, p99 %.3f s, at most %.3f s\n", one.reached, one.p50, one.p99, one.most);
+    if (one.reached > 0) std::printf("  the slow one: %.2f TGB/s, visible p50 %.3f s, p99 %.3f s, at most %.3f s\n", one.reached, one.p50, one.p99, one.most);
+    else std::printf("  the slow one: nothing of it became visible\n");
     out_.record(name + ": the slow one of 16, TGB/s reached", one.reached, "1/s", 2);
     out_.record(name + ": the slow one of 16, visible p50", one.p50, "s");
     out_.record(name + ": the slow one of 16, visible p99", one.p99, "s");
