@@ -16,6 +16,7 @@
 #include <batchweave/reclaim_report.hpp>
 #include <batchweave/seal.hpp>
 #include <batchweave/store/store.hpp>
+#include <batchweave/store/uploads.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -408,7 +409,11 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
     const std::string prefix = manifest::tgb_prefix();
     auto read = [&] { return store_.list_uploads(prefix); };
     const result<std::vector<open_upload>> uploads = co_await patiently(clock_, random_, limit_, read);
-    if (!uploads) throw error(in_context(uploads.error(), "reclaiming: listing unfinished uploads"));
+    if (!uploads) {
+      const errc code = uploads.error().code();  // no part of the stream is at stake, and not every server can tell
+      if (code != errc::not_supported && code != errc::rejected) failed(remove_failure(prefix, uploads.error()));
+      co_return;
+    }
     for (const open_upload& u : *uploads) {
       const std::optional<manifest::batch_name> n = manifest::parse_tgb_key(u.key);
       if (!n) {

@@ -89,22 +89,4 @@ class reclaim_report {
   }
 };
 
-/// A multipart upload that was begun and neither completed nor aborted.
-class open_upload {
- public:
-  open_upload() = default;
-  open_upload(std::string k, std::string i) : key(std::move(k)), id(std::move(i)) {}
-  std::string key;
-  std::string id;
-};
-
-/// An optional capability of a store: what it may still hold of uploads that nobody finished.
-/// - list_uploads(prefix): of keys that start with `prefix`.
-/// - abort_upload(upload): frees its parts; one that is gone counts as aborted.
-template <class S>
-concept lists_uploads = requires(S& s, std::string prefix, open_upload upload) {
-  { s.list_uploads(prefix) } -> std::same_as<asio::awaitable<result<std::vector<open_upload>>>>;
-  { s.abort_upload(upload) } -> std::same_as<asio::awaitable<result<void>>>;
-};
-
 }  // namespace batchweave

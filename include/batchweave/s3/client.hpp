@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/s3/multipart.hpp>
+#include <batchweave/s3/uploads.hpp>
 #include <batchweave/s3/operations.hpp>
 
 #include <memory>
@@ -41,6 +42,13 @@ class client {
   /// Keys that could not be removed.
   asio::awaitable<result<std::vector<std::pair<std::string, failure>>>> remove(std::vector<std::string> keys) {
     return detail::remove_all(state_, std::move(keys));
+  }
+  /// Multipart uploads under `prefix` that nobody finished, as key and id; one is dropped by abort().
+  asio::awaitable<result<std::vector<std::pair<std::string, std::string>>>> uploads(std::string prefix) {
+    return detail::uploads_under(state_, std::move(prefix));
+  }
+  asio::awaitable<std::optional<failure>> abort(std::string key, std::string id) {
+    return detail::drop_upload(state_, std::move(key), std::move(id));
   }
   /// Makes the bucket; no error when it is there already and ours.
   asio::awaitable<std::optional<failure>> create_bucket() { return detail::make_bucket(state_); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/store/store.hpp>
+#include <batchweave/store/uploads.hpp>
 
 #include <concepts>
 #include <memory>
@@ -31,6 +32,9 @@ class any_store {
     return self_->list(std::move(prefix), std::move(after), max);
   }
   asio::awaitable<result<std::vector<remove_failure>>> remove(std::vector<std::string> keys) { return self_->remove(std::move(keys)); }
+  /// See lists_uploads; a store without that capability has none to tell of.
+  asio::awaitable<result<std::vector<open_upload>>> list_uploads(std::string prefix) { return self_->list_uploads(std::move(prefix)); }
+  asio::awaitable<result<void>> abort_upload(open_upload u) { return self_->abort_upload(std::move(u)); }
   store_capabilities capabilities() const { return self_->capabilities(); }
   std::string name() const { return self_->name(); }
 
@@ -42,6 +46,8 @@ class any_store {
     virtual asio::awaitable<result<std::optional<object_info>>> head(std::string) = 0;
     virtual asio::awaitable<result<list_page>> list(std::string, std::string, std::size_t) = 0;
     virtual asio::awaitable<result<std::vector<remove_failure>>> remove(std::vector<std::string>) = 0;
+    virtual asio::awaitable<result<std::vector<open_upload>>> list_uploads(std::string) = 0;
+    virtual asio::awaitable<result<void>> abort_upload(open_upload) = 0;
     virtual store_capabilities capabilities() = 0;
     virtual std::string name() = 0;
   };
@@ -59,6 +65,16 @@ class any_store {
       return held.list(std::move(prefix), std::move(after), max);
     }
     asio::awaitable<result<std::vector<remove_failure>>> remove(std::vector<std::string> keys) override { return held.remove(std::move(keys)); }
+    asio::awaitable<result<std::vector<open_upload>>> list_uploads(std::string prefix) override {
+      if constexpr (lists_uploads<S>) return held.list_uploads(std::move(prefix));
+      else return no_uploads();
+    }
+    asio::awaitable<result<void>> abort_upload(open_upload u) override {
+      if constexpr (lists_uploads<S>) return held.abort_upload(std::move(u));
+      else return nothing_to_abort();
+    }
+    static asio::awaitable<result<std::vector<open_upload>>> no_uploads() { co_return std::vector<open_upload>(); }
+    static asio::awaitable<result<void>> nothing_to_abort() { co_return result<void>(); }
     store_capabilities capabilities() override { return held.capabilities(); }
     std::string name() override { return held.name(); }
     S held;

@@ -3,6 +3,7 @@
 
 #include <batchweave/s3/client.hpp>
 #include <batchweave/store/store.hpp>
+#include <batchweave/store/uploads.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 
@@ -37,6 +38,11 @@ class s3_store {
   asio::awaitable<result<std::vector<remove_failure>>> remove(std::vector<std::string> keys) {
     return remove_with(client_, prefix_, std::move(keys));
   }
+  /// Multipart uploads that nobody finished (ListMultipartUploads), and dropping one; see lists_uploads.
+  asio::awaitable<result<std::vector<open_upload>>> list_uploads(std::string prefix) {
+    return list_uploads_with(client_, prefix_, std::move(prefix));
+  }
+  asio::awaitable<result<void>> abort_upload(open_upload u) { return abort_with(client_, prefix_ + u.key, u.id); }
   store_capabilities capabilities() const {
     store_capabilities c;
     c.ordered_list = client_.config().ordered_list();
@@ -98,6 +104,19 @@ class s3_store {
     for (auto& [key, why] : *r) failed.emplace_back(key.starts_with(base) ? key.substr(base.size()) : key, std::move(why));
     co_return failed;
   }
+  static asio::awaitable<result<std::vector<open_upload>>> list_uploads_with(s3::client c, std::string base, std::string prefix) {
+    std::string full = base + prefix;
+    result<std::vector<std::pair<std::string, std::string>>> r = co_await c.uploads(std::move(full));
+    if (!r) co_return r.error();
+    std::vector<open_upload> all;
+    for (auto& [key, id] : *r) all.emplace_back(key.substr(base.size()), std::move(id));
+    co_return all;
+  }
+  static asio::awaitable<result<void>> abort_with(s3::client c, std::string key, std::string id) {
+    std::optional<failure> bad = co_await c.abort(std::move(key), std::move(id));
+    if (bad) co_return *bad;
+    co_return result<void>();
+  }
   static asio::awaitable<result<void>> create_with(s3::client c) {
     std::optional<failure> bad = co_await c.create_bucket();
     if (bad) co_return *bad;
@@ -108,6 +127,6 @@ class s3_store {
   std::string prefix_;
 };
 
-static_assert(object_store<s3_store>);
+static_assert(object_store<s3_store> && lists_uploads<s3_store>);
 
 }  // namespace batchweave

@@ -411,6 +411,7 @@ class s3_objects {
     std::string x = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListMultipartUploadsResult><Bucket>" +
                     detail::xml_escape(q.bucket()) + "</Bucket><IsTruncated>false</IsTruncated>";
     const bool url = q.query_value("encoding-type").value_or("") == "url";
+    if (url) x += "<EncodingType>url</EncodingType>";
     for (const auto& [id, u] : uploads_) {
       if (u.bucket != q.bucket() || !u.key.starts_with(prefix)) continue;
       x += "<Upload><Key>" + (url ? detail::percent_encode(u.key, true) : detail::xml_escape(u.key)) + "</Key><UploadId>" + id +
