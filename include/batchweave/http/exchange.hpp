@@ -74,7 +74,7 @@ class exchange {
       if (!b.empty()) pieces.emplace_back(b.data(), b.size());
     }
     const std::size_t all = text.size() + total_size(body);
-    std::size_t first = 0;
+    std::size_t first = 0, look_at = 0;
     guard_.arm(errc::stalled, limits_.stall);
     while (sent_ < all) {
       error_code ec;
@@ -95,7 +95,9 @@ class exchange {
       }
       guard_.progress();
       if (!ec && !guard_.fired()) {
-        if (sent_ == all || connection_.pending() <= 0) continue;
+        if (sent_ == all || sent_ < look_at) continue;
+        look_at = sent_ + look_every;
+        if (connection_.pending() <= 0) continue;
         // Over TLS what waits may be no answer but a session ticket.
         if (connection_.secure() && !co_await look_for_answer()) {
           guard_.arm(errc::stalled, limits_.stall);
@@ -201,6 +203,7 @@ class exchange {
 
  private:
   using parser_type = boost::beast::http::response_parser<boost::beast::http::string_body>;
+  static constexpr std::size_t look_every = 256 * 1024;  // bytes sent between two looks for an early answer
   static constexpr std::size_t buffer_limit = 64 * 1024;
   static constexpr std::uint32_t header_limit = 32 * 1024;
 

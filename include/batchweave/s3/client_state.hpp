@@ -31,10 +31,11 @@ struct client_state {
         budget(static_cast<double>(config.retry_budget())), tail(config.hedge_share()) {
     if (!config.filled()) config.fill_from(process_environment());
     problem = config.problem();
-    if (!problem && config.proxies().problem()) problem = config.proxies().problem();
     region = config.region();
     if (problem) return;
     at = *config.resolved_endpoint();
+    // A proxy that cannot be read is no reason to go without one, except where none would be used.
+    if (config.proxies().problem() && !http::proxy_settings::is_local(at.host())) problem = config.proxies().problem();
     secure = at.tls();
     if (secure) {
       auto context = http::make_tls_context(config.ca_file());
