@@ -78,6 +78,14 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
   std::string restored_state;
 
   bool shares() const { return round_robin() || commit::is_cooperative_v<Policy>; }
+  bool announces() {
+    const std::lock_guard lock(mutex);
+    return shares() || starving;
+  }
+  // Whoever is much slower than the others loses every race. Under any policy it announces what it has after that many losses in a row,
+  // and everybody looks into the inbox with that share of its commits.
+  static constexpr unsigned starving_after = 6;
+  static constexpr double help_share = 0.125;
 
   // ---- publish -------------------------------------------------------------------------------------------------
 
@@ -203,7 +211,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       co_return;
     }
     self->changed.notify();
-    if (self->shares()) co_await announce(self, seq);
+    if (self->announces()) co_await announce(self, seq);
   }
 
   // Only a hint to others: what becomes of it is not looked at.
@@ -228,7 +236,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     std::vector<std::uint64_t> missing;
     {
       const std::lock_guard lock(mutex);
-      if (alone || !shares()) return;
+      if (alone || !(shares() || starving)) return;
       for (const pending& p : queue) {
         if (p.uploaded && !p.announced) missing.push_back(p.seq);
       }
@@ -374,7 +382,8 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       policy_due.reset();
 
       commit::inbox box;
-      if (shares() && (others || attempt > 1 || round_robin())) {
+      const bool helps = others && (shares() || random.uniform() < help_share);
+      if (helps || round_robin() || (shares() && attempt > 1)) {
         result<commit::inbox> there = co_await commit::read_inbox(store, tail.version->summary, me.producer);
         if (there) box = std::move(*there);
       }
@@ -418,12 +427,14 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       const commit::observation seen = tell_policy(won, attempt, begun, known);
       leading = won && commit::is_cooperative_v<Policy> && seen.active_producers > 1;
       if (won) {
+        if (attempt < starving_after) note_starving(false);
         std::vector<std::string> used = used_announcements(box, *tail.version);
         settle(*next, true);
         if (!used.empty()) tasks.spawn(remove_keys(this->shared_from_this(), std::move(used)));
         co_return true;
       }
       count_conflict();
+      if (attempt >= starving_after) note_starving(true);
       announce_missing();
       undecided = std::move(*next);
       ++attempt;

@@ -61,6 +61,7 @@ struct producer_state {
   bool finish_wanted = false;
   bool finished = false;
   bool alone = false;           // nobody else commits
+  bool starving = false;        // loses every race
   std::uint64_t head = 0;       // next_step of the newest version seen
   std::uint64_t slowest = 0;    // the step that back-pressure counts from
   std::string slowest_group;    // whose it is
@@ -242,6 +243,10 @@ struct producer_state {
     const std::lock_guard lock(mutex);
     turn_reason.clear();
     stats.attempts_ += n;
+  }
+  void note_starving(bool is) {
+    const std::lock_guard lock(mutex);
+    starving = is;
   }
   void count_conflict() {
     options.metrics().record(metrics::commit_conflicts, me.producer);

@@ -361,6 +361,37 @@ TEST_CASE("Back-pressure: publish waits at max_lead_steps and max_lead_bytes, sa
   }
 }
 
+TEST_CASE("A producer that loses every race is carried by the others, whatever their policy") {
+  test::run([]() -> asio::awaitable<void> {
+    bw::memory_store shared;
+    store_t slow_store{shared}, fast_store{shared};
+    bw::stream_options options;
+    options.slices(slices).producers(2);
+    co_await bw::create_stream(fast_store, options);
+    auto slow = co_await bw::open_producer(slow_store, quick("slow", 1), bw::commit::eager());
+    auto fast = co_await bw::open_producer(fast_store, quick("fast", 2), bw::commit::eager());
+    slow_store.faults().on(op::put, "log/").times(1000000).condition_fails();
+    for (int i = 0; i < 3; ++i) co_await slow.publish(batch_of("slow" + std::to_string(i)), "state" + std::to_string(i));
+    int rounds = 0;
+    for (; slow.committed_seq() < 3 && rounds < 2000; ++rounds) {
+      co_await fast.publish(batch_of("fast"));
+      co_await fast.flush();
+    }
+    CHECK(slow.committed_seq() == 3);
+    CHECK(fast.stats().carried() == 3);
+    slow_store.faults().clear_rules();
+    co_await slow.close();
+    co_await fast.close();
+    const std::vector<std::string> all = co_await read_all(fast_store);
+    std::vector<std::string> mine;
+    for (const std::string& s : all) {
+      if (s != "fast") mine.push_back(s);
+    }
+    const std::vector<std::string> want{"slow0", "slow1", "slow2"};
+    CHECK(mine == want);
+  }());
+}
+
 TEST_CASE("CO-05 after a lost race a producer goes straight to the tail, however far it is") {
   test::run([]() -> asio::awaitable<void> {
     store_t store{bw::memory_store()};
