@@ -80,7 +80,8 @@ class retained_checkpoint {
 /// coordinator. Nothing runs in the background.
 ///
 /// The life of a run. A restart: ONE process calls resume() or roll_back(), the others open after it (behind the trainer's barrier), so
-/// that all are of the same generation. Marks and calls of an older generation, a killed run that wakes up, are refused as fenced.
+/// that all are of the same generation. What a killed run of an older generation still does, should it wake up, counts for nothing: its
+/// marks lie apart from the newer ones, and its attempt to complete a checkpoint is refused as fenced.
 /// Then every so often: all ranks write their shards and call mark(), or the coordinator calls complete() when all have.
 ///
 /// Thread safety: distinct objects are independent; await one operation of an object at a time, from any thread. Every operation throws
@@ -93,7 +94,7 @@ class checkpoints {
   /// This rank's shard of checkpoint `id` is durable; all later steps of the rank start at `at`. True when the checkpoint is complete,
   /// which the last rank sees, and with equal timing several. Requests: one PUT, one LIST per 1000 ranks; for the last rank the commit.
   /// Errors: invalid_argument (no world size, rank, id, or another rank marked `id` at another step: names both), stream_mismatch, fenced
-  /// (rolled back or resized since), reclaimed (`at` is below the trim step), those of the store.
+  /// (rolled back or resized since; only the last rank notices), reclaimed (`at` is below the trim step), those of the store.
   asio::awaitable<bool> mark(std::string id, batchweave::cursor at, std::uint32_t rank) {
     return core::mark(core_, std::move(id), at, rank);
   }

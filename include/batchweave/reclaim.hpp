@@ -140,11 +140,11 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
         }
       }
     }
-    // The versions that are not sealed, 4096 at a time.
+    // The versions that are not sealed, 512 at a time.
     const std::uint64_t floor = std::max(s.trim_step, s.sealed_step);
     std::uint64_t step = floor;
-    for (std::uint64_t first = s.oldest_version; first <= newest.number; first += 4096) {
-      const std::uint64_t last = std::min(newest.number, first + 4095);
+    for (std::uint64_t first = s.oldest_version; first <= newest.number; first += 512) {
+      const std::uint64_t last = std::min(newest.number, first + 511);
       const auto versions = co_await commit::read_versions<Codecs>(store_, stream_, clock_, limit_, first, last);
       if (!versions) throw error(in_context(versions.error(), "reclaiming"));
       if (!versions->has_value()) co_return false;

@@ -111,12 +111,13 @@ inline seal_plan plan_seal(const manifest::version& newest, const std::vector<st
 /// Seals the versions that are not sealed yet, if there are enough: writes their entries as one segment, merged with smaller ones before
 /// it, then commits a version that names it. From then on those versions are dead and reclaim() may bury them, even before anything is
 /// trimmed. Anyone may run it, at any time and concurrently: whoever is second finds it done. Killed at any instant it leaves at most
-/// a segment that nothing names, which reclaim() removes. Memory: the entries of one segment.
+/// a segment that nothing names, which reclaim() removes. Producers do not seal on their own, so a commit stays one bounded write (I10);
+/// run reclaim(), which seals, or this, every few hundred versions. Memory: the entries of one segment.
 /// Requests for n versions: LIST + GET of the tail, n GETs (16 at a time), a GET for each merged segment, two PUTs.
 /// Errors: stream_missing, undecided, retries_exhausted, damaged, those of the store. Cancellation: as if killed.
 template <class Codecs, class Rules, object_store S>
 asio::awaitable<seal_report> seal(S store, seal_options options) {
-  std::uint64_t versions_at_once = 4096;
+  std::uint64_t versions_at_once = 512;
   any_clock clock = options.clock();
   random64 random = options.random();
   const duration limit = options.give_up_after();

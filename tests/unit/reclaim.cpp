@@ -168,6 +168,33 @@ TEST_CASE("Without a group nothing is trimmed; with one, what it retains stays a
   }());
 }
 
+TEST_CASE("A stream without a version, without a batch, or closed and read to its end is reclaimed without harm") {
+  test::run([]() -> asio::awaitable<void> {
+    world w;
+    co_await make_stream(w.store);
+    bw::reclaim_report r = co_await run_reclaim(w.store);
+    CHECK(r.keys() == 0);
+    producer_t p = co_await test::open_producer(w.store, "p");
+    r = co_await run_reclaim(w.store);
+    CHECK(r.keys() == 0);
+    co_await publish(p, "p", 6);
+    co_await p.close();
+    co_await checkpoint_at(w.store, "run", 6);  // at the very end
+    r = co_await run_reclaim(w.store);
+    CHECK(r.trim_step == 6);
+    CHECK(r.batches.keys == 5);  // the last holds the state
+    auto reader = co_await consume_from(w.store, 6);
+    CHECK_FALSE((co_await reader.next()).has_value());
+    auto none = co_await bw::as_result(consume_from(w.store, 5));
+    REQUIRE(none.has_error());
+    CHECK(none.error().code() == bw::errc::reclaimed);
+    bw::memory_store empty;
+    auto missing = co_await bw::as_result(run_reclaim(empty));
+    REQUIRE(missing.has_error());
+    CHECK(missing.error().code() == bw::errc::stream_missing);
+  }());
+}
+
 TEST_CASE("RC-12 a run that is killed after any operation is finished by the next, and the stream is whole in between") {
   // Goal: for every N and each way to fail, everything needed is there after the N-th operation, and one clean run ends in the same place.
   bw::memory_store litter;
