@@ -1,8 +1,9 @@
-// Where keys come from and how they are renewed: services that answer, are silent or refuse, profiles, processes, and proxies.
+// Where keys come from and how they are renewed: services that answer, are silent or refuse, profiles and processes.
 #include "support/catch.hpp"
 #include "support/http_service.hpp"
 #include "support/run.hpp"
 #include "support/s3_world.hpp"
+#include "support/variables.hpp"
 
 #include <batchweave/aio/task_group.hpp>
 #include <batchweave/s3/credential_chain.hpp>
@@ -15,8 +16,11 @@ namespace asio = boost::asio;
 namespace bw = batchweave;
 using bw::errc;
 using bw::s3::credentials;
+using test::home;
 using test::http_service;
 using test::s3_world;
+using test::temporary_file;
+using test::variables;
 
 namespace {
 
@@ -89,35 +93,6 @@ asio::awaitable<void> count_good_get(bw::s3_store store, int& good) {
   CHECK(test::good(got));
   if (got && *got == "bytes") ++good;
 }
-
-std::string home() { return "/nonexistent"; }
-
-bw::s3::environment variables(std::map<std::string, std::string> values) {
-  values.emplace("HOME", home());
-  return [values](const std::string& name) -> std::optional<std::string> {
-    const auto at = values.find(name);
-    if (at == values.end()) return std::nullopt;
-    return at->second;
-  };
-}
-
-class temporary_file {
- public:
-  explicit temporary_file(const std::string& text) {
-    std::string name = "/tmp/batchweave-keys-XXXXXX";
-    const int fd = ::mkstemp(name.data());
-    if (fd >= 0) ::close(fd);
-    path_ = name;
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  temporary_file(const temporary_file&) = delete;
-  temporary_file& operator=(const temporary_file&) = delete;
-  ~temporary_file() { std::remove(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// The chain with these variables, run once.
 bw::result<credentials> find_keys(asio::io_context& io, std::map<std::string, std::string> env, bw::duration process_limit = 10s) {
@@ -319,23 +294,6 @@ TEST_CASE("TR-12 CR-01 a provider that never answers counts against the limit of
     w.shop->changed.notify();
   };
   w.run(body());
-}
-
-TEST_CASE("CR-09 wrong keys are fatal at once, and say where they came from") {
-  s3_world w;
-  w.server.put_object("o", "bytes");
-  auto body = [&]() -> asio::awaitable<void> {
-    bw::s3_config c = w.config();
-    c.credentials(credentials("nobody", "wrong-secret-value", "", "profile \"dev\""));
-    bw::s3_store store(w.io.get_executor(), c);
-    const auto got = co_await test::get_text(store, "o", 0, 5);
-    REQUIRE_FALSE(got.has_value());
-    CHECK(got.error().kind() == bw::error_kind::reconfigure);
-    CHECK(got.error().what().find("profile \"dev\"") != std::string::npos);
-    CHECK(got.error().what().find("wrong-secret-value") == std::string::npos);
-  };
-  w.run(body());
-  CHECK(w.server.count("*") == 1);
 }
 
 // ---- the instance and the container ---------------------------------------------------------------------------------------------
@@ -629,67 +587,4 @@ TEST_CASE("a store finds its own keys, region and proxies in the environment tha
     CHECK(store.client().credential_fetches() == 1);
   };
   w.run(body());
-}
-
-// ---- proxies --------------------------------------------------------------------------------------------------------------------
-
-TEST_CASE("a proxy: absolute URLs for plain HTTP, a tunnel for TLS") {
-  bw::testing::s3_server_options options;
-  const bool secure = GENERATE(false, true);
-  if (secure) options.tls(bw::testing::s3_certificate::make("DNS:store.test", 30));
-  s3_world w(options);
-  const auto proxy = http_service::proxy(w.io.get_executor(), w.server.port(), "Basic dXNlcjpwYSBzcw==");
-  w.server.put_object("o", "bytes");
-  const std::string at = std::string(secure ? "https" : "http") + "://store.test:" + std::to_string(w.server.port());
-  const std::string with_password = "http://user:pa%20ss@127.0.0.1:" + std::to_string(proxy->port());
-  auto body = [&]() -> asio::awaitable<void> {
-    bw::s3_config c = w.config();
-    c.endpoint(at).proxy(with_password);
-    bw::s3_store store(w.io.get_executor(), c);
-    for (int i = 0; i < 2; ++i) {
-      const auto got = co_await test::get_text(store, "o", 0, 5);
-      REQUIRE(test::good(got));
-      CHECK(*got == "bytes");
-    }
-    const auto put = co_await test::put_text(store, "p", test::pattern(200'000), bw::put_condition::if_absent());
-    REQUIRE(test::good(put));
-    CHECK(put->applied());
-    c.proxy(proxy->url());
-    bw::s3_store refused(w.io.get_executor(), c);
-    const auto got = co_await test::get_text(refused, "o", 0, 5);
-    REQUIRE_FALSE(got.has_value());
-    CHECK(got.error().fate() == bw::fate::did_not_happen);
-    CHECK(got.error().what().find("407") != std::string::npos);
-    CHECK(got.error().what().find("pa ss") == std::string::npos);
-  };
-  w.run(body());
-  CHECK(proxy->queries().at(0).method == (secure ? "CONNECT" : "GET"));
-  CHECK(proxy->queries().at(0).target == (secure ? at.substr(8) : at + "/test/o"));
-}
-
-TEST_CASE("CR-04 proxy variables are honoured, but not for loopback nor for hosts of NO_PROXY") {
-  s3_world w;
-  const auto proxy = http_service::proxy(w.io.get_executor(), w.server.port());
-  w.server.put_object("o", "bytes");
-  std::string host = "store.test", no_proxy;
-  std::size_t expect = 1;
-  SECTION("proxied") {}
-  SECTION("loopback") { host = "localhost"; expect = 0; }
-  SECTION("an exception") {
-    host = "store.test";
-    no_proxy = "other.test,.test";
-    expect = 0;
-  }
-  auto body = [&]() -> asio::awaitable<void> {
-    auto found = bw::s3_config::from_url("s3://test?endpoint=http://" + host + ":" + std::to_string(w.server.port()),
-                                         variables({{"AWS_ACCESS_KEY_ID", "testkey"}, {"AWS_SECRET_ACCESS_KEY", "testsecret"}, {"HTTP_PROXY", proxy->url()}, {"NO_PROXY", no_proxy}}));
-    REQUIRE(found.has_value());
-    found->lookup([](const std::string&) { return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()}; });
-    bw::s3_store store(w.io.get_executor(), *found);
-    const auto got = co_await test::get_text(store, "o", 0, 5);
-    REQUIRE(test::good(got));
-  };
-  w.run(body());
-  CHECK(proxy->queries().size() == expect);
-  CHECK(w.server.count("GET") == 1);
 }

@@ -418,3 +418,131 @@ TEST_CASE("TR-12 connections that are accepted and closed") {
   };
   w.run(body());
 }
+
+// ---- meaning of answers ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("S3-23 a 403 for a key that may be missing names the permission, and is never absence") {
+  s3_world w;
+  w.server.on("*").reply(403, "AccessDenied");
+  auto body = [&]() -> asio::awaitable<void> {
+    const auto info = co_await w.store.head("k");
+    REQUIRE_FALSE(info.has_value());
+    CHECK(info.error().code() == bw::errc::access_denied);
+    CHECK(info.error().what().find("s3:ListBucket") != std::string::npos);
+    const auto got = co_await test::get_text(w.store, "k", 0, 5);
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().code() == bw::errc::access_denied);
+    CHECK(got.error().what().find("s3:ListBucket") != std::string::npos);
+  };
+  w.run(body());
+}
+
+TEST_CASE("S3-26 a bucket with versions: a delete marker is absence, and removal that leaves one is removal") {
+  s3_world w;
+  w.server.put_object("o", "bytes");
+  w.server.on("*", "gone").header("x-amz-delete-marker", "true").header("x-amz-version-id", "v2");
+  bw::testing::s3_reply marked(200);
+  marked.body("<?xml version=\"1.0\"?><DeleteResult><Deleted><Key>o</Key><DeleteMarker>true</DeleteMarker><DeleteMarkerVersionId>v3</DeleteMarkerVersionId></Deleted>"
+              "</DeleteResult>");
+  w.server.on("DELETE_OBJECTS").reply_with(marked);
+  auto body = [&]() -> asio::awaitable<void> {
+    const auto got = co_await test::read(w.store, "gone", 0, 5);
+    REQUIRE(test::good(got));
+    CHECK_FALSE(got->found());
+    const auto info = co_await w.store.head("gone");
+    REQUIRE(test::good(info));
+    CHECK_FALSE(info->has_value());
+    const auto created = co_await test::put_text(w.store, "gone", "again", bw::put_condition::if_absent());
+    REQUIRE(test::good(created));
+    CHECK(created->applied());
+    const std::vector<std::string> keys{"o"};
+    const auto failed = co_await w.store.remove(keys);
+    REQUIRE(test::good(failed));
+    CHECK(failed->empty());
+  };
+  w.run(body());
+}
+
+TEST_CASE("S3-06 the etag of an upload in parts is a name for a version, not a checksum") {
+  s3_world w;
+  w.server.put_object("o", "bytes");
+  w.server.on("GET").header("ETag", "\"c250c98b0000000000000000000000ff-3\"");
+  w.server.on("GET").nth(1).cut_body_after(3);
+  auto body = [&]() -> asio::awaitable<void> {
+    const bw::byte_range range(0, 5);
+    std::string bytes(5, '?');
+    bw::mutable_buffers into{bw::mutable_bytes(reinterpret_cast<std::byte*>(bytes.data()), bytes.size())};
+    w.server.on("GET").nth(2).ignore_header("if-match");
+    const auto got = co_await w.store.get("o", range, into);
+    REQUIRE(test::good(got));
+    CHECK(bytes == "bytes");
+    CHECK(got->etag() == "\"c250c98b0000000000000000000000ff-3\"");
+  };
+  w.run(body());
+}
+
+TEST_CASE("SG-17 a request that takes longer than a signature lives says so, and not that the clock is wrong") {
+  struct jumping_clock {
+    std::shared_ptr<bw::duration> ahead;
+    bw::real_clock real;
+    bw::time_point now() { return real.now() + *ahead; }
+    bw::wall_time wall_now() { return real.wall_now(); }
+    asio::awaitable<void> wait_until(bw::time_point t) { return real.wait_until(t - *ahead); }
+  };
+  s3_world w;
+  w.server.on("PUT").latency(50ms).reply(403, "RequestTimeTooSkewed");
+  jumping_clock clock{std::make_shared<bw::duration>(0), bw::real_clock()};
+  bw::s3_config c = w.config();
+  c.clock(clock);
+  auto jump = [&]() -> asio::awaitable<void> {
+    co_await w.server.until([&] { return w.server.count("PUT") == 1; });
+    *clock.ahead = 20min;
+  };
+  auto body = [&]() -> asio::awaitable<void> {
+    bw::s3_store store(w.io.get_executor(), c);
+    const auto put = co_await test::put_text(store, "o", "x", bw::put_condition());
+    REQUIRE_FALSE(put.has_value());
+    CHECK(put.error().code() == bw::errc::clock_skewed);
+    CHECK(put.error().what().find("part_size") != std::string::npos);
+    CHECK(put.error().what().find("fix the clock") == std::string::npos);
+  };
+  auto jumping = jump();
+  asio::co_spawn(w.io, std::move(jumping), [](std::exception_ptr e) { REQUIRE_FALSE(e); });
+  w.run(body());
+}
+
+TEST_CASE("SG-19 over plain HTTP the payload is signed; only over TLS a checksum replaces the hash") {
+  const bool secure = GENERATE(false, true);
+  bw::testing::s3_server_options options;
+  if (secure) options.tls(bw::testing::s3_certificate::make("DNS:localhost,IP:127.0.0.1", 30));
+  s3_world w(options);
+  auto body = [&]() -> asio::awaitable<void> {
+    const auto large = co_await test::put_text(w.store, "large", test::pattern(200'000), bw::put_condition());
+    REQUIRE(test::good(large));
+    const auto small = co_await test::put_text(w.store, "small", "x", bw::put_condition::if_absent());
+    REQUIRE(test::good(small));
+  };
+  w.run(body());
+  const auto asked = w.server.requests();
+  REQUIRE(asked.size() == 2);
+  CHECK((asked[0].header("x-amz-content-sha256") == "UNSIGNED-PAYLOAD") == secure);
+  CHECK(asked[0].header("x-amz-checksum-crc32c").has_value() == secure);
+  CHECK(asked[1].header("x-amz-content-sha256").value_or("").size() == 64);
+}
+
+TEST_CASE("CR-09 wrong keys are fatal at once, and say where they came from") {
+  s3_world w;
+  w.server.put_object("o", "bytes");
+  auto body = [&]() -> asio::awaitable<void> {
+    bw::s3_config c = w.config();
+    c.credentials(bw::s3::credentials("nobody", "wrong-secret-value", "", "profile \"dev\""));
+    bw::s3_store store(w.io.get_executor(), c);
+    const auto got = co_await test::get_text(store, "o", 0, 5);
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().kind() == bw::error_kind::reconfigure);
+    CHECK(got.error().what().find("profile \"dev\"") != std::string::npos);
+    CHECK(got.error().what().find("wrong-secret-value") == std::string::npos);
+  };
+  w.run(body());
+  CHECK(w.server.count("*") == 1);
+}

@@ -67,6 +67,11 @@ asio::awaitable<outcome> do_bucket(s3_world* w) {
   if (!r) co_return r.error();
   co_return true;
 }
+asio::awaitable<outcome> do_list_uploads(s3_world* w) {
+  const auto r = co_await w->store.list_uploads("o");
+  if (!r) co_return r.error();
+  co_return r->empty();
+}
 
 struct operation {
   const char* name;
@@ -83,6 +88,7 @@ constexpr operation operations[] = {{"get", do_get, "GET"},
                                     {"part of an upload", do_upload, "PART"},
                                     {"completion of an upload", do_upload, "COMPLETE"},
                                     {"abort of an upload", do_abort, "ABORT"},
+                                    {"list of uploads", do_list_uploads, "LIST_UPLOADS"},
                                     {"make bucket", do_bucket, "CREATE_BUCKET"}};
 
 struct fault {

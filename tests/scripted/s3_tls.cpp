@@ -1,11 +1,14 @@
-// TLS to the store: certificates, names, and connections that end without close_notify.
+// The way to the store: TLS with its certificates, names and ends without close_notify, and proxies.
 #include "support/catch.hpp"
+#include "support/http_service.hpp"
 #include "support/run.hpp"
 #include "support/s3_world.hpp"
+#include "support/variables.hpp"
 
 using namespace std::chrono_literals;
 namespace asio = boost::asio;
 namespace bw = batchweave;
+using test::http_service;
 using test::s3_world;
 
 namespace {
@@ -141,7 +144,7 @@ TEST_CASE("TR-22 which certificates are trusted") {
   s3_world w(tls());
   w.server.put_object("o", "x");
   const std::string bundle = w.config().ca_file();
-  const auto variables = [](const std::string& name, const std::string& value) {
+  const auto with = [](const std::string& name, const std::string& value) {
     return [name, value](const std::string& asked) -> std::optional<std::string> {
       if (asked == name) return value;
       if (asked == "AWS_ACCESS_KEY_ID") return "testkey";
@@ -160,22 +163,104 @@ TEST_CASE("TR-22 which certificates are trusted") {
     w.run(body());
     return got;
   };
-  SECTION("AWS_CA_BUNDLE") { CHECK(test::good(read(variables("AWS_CA_BUNDLE", bundle)))); }
+  SECTION("AWS_CA_BUNDLE") { CHECK(test::good(read(with("AWS_CA_BUNDLE", bundle)))); }
   SECTION("SSL_CERT_FILE, which OpenSSL reads itself") {
     ::setenv("SSL_CERT_FILE", bundle.c_str(), 1);
-    const auto got = read(variables("NONE", ""));
+    const auto got = read(with("NONE", ""));
     ::unsetenv("SSL_CERT_FILE");
     CHECK(test::good(got));
   }
   SECTION("by default the system's, which does not know this one") {
-    const auto got = read(variables("NONE", ""));
+    const auto got = read(with("NONE", ""));
     REQUIRE_FALSE(got.has_value());
     CHECK(got.error().code() == bw::errc::tls_failed);
   }
   SECTION("a bundle that is not there is an error, never trust in all") {
-    const auto got = read(variables("AWS_CA_BUNDLE", "/nonexistent/bundle.pem"));
+    const auto got = read(with("AWS_CA_BUNDLE", "/nonexistent/bundle.pem"));
     REQUIRE_FALSE(got.has_value());
     CHECK(got.error().code() == bw::errc::tls_failed);
     CHECK(got.error().what().find("/nonexistent/bundle.pem") != std::string::npos);
   }
+}
+
+// ---- proxies --------------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a proxy: absolute URLs for plain HTTP, a tunnel for TLS") {
+  bw::testing::s3_server_options options;
+  const bool secure = GENERATE(false, true);
+  if (secure) options.tls(bw::testing::s3_certificate::make("DNS:store.test", 30));
+  s3_world w(options);
+  const auto proxy = http_service::proxy(w.io.get_executor(), w.server.port(), "Basic dXNlcjpwYSBzcw==");
+  w.server.put_object("o", "bytes");
+  const std::string at = std::string(secure ? "https" : "http") + "://store.test:" + std::to_string(w.server.port());
+  const std::string with_password = "http://user:pa%20ss@127.0.0.1:" + std::to_string(proxy->port());
+  auto body = [&]() -> asio::awaitable<void> {
+    bw::s3_config c = w.config();
+    c.endpoint(at).proxy(with_password);
+    bw::s3_store store(w.io.get_executor(), c);
+    for (int i = 0; i < 2; ++i) {
+      const auto got = co_await test::get_text(store, "o", 0, 5);
+      REQUIRE(test::good(got));
+      CHECK(*got == "bytes");
+    }
+    const auto put = co_await test::put_text(store, "p", test::pattern(200'000), bw::put_condition::if_absent());
+    REQUIRE(test::good(put));
+    CHECK(put->applied());
+    c.proxy(proxy->url());
+    bw::s3_store refused(w.io.get_executor(), c);
+    const auto got = co_await test::get_text(refused, "o", 0, 5);
+    REQUIRE_FALSE(got.has_value());
+    CHECK(got.error().fate() == bw::fate::did_not_happen);
+    CHECK(got.error().what().find("407") != std::string::npos);
+    CHECK(got.error().what().find("pa ss") == std::string::npos);
+  };
+  w.run(body());
+  CHECK(proxy->queries().at(0).method == (secure ? "CONNECT" : "GET"));
+  CHECK(proxy->queries().at(0).target == (secure ? at.substr(8) : at + "/test/o"));
+}
+
+TEST_CASE("CR-04 proxy variables are honoured, but not for loopback nor for hosts of NO_PROXY") {
+  s3_world w;
+  const auto proxy = http_service::proxy(w.io.get_executor(), w.server.port());
+  w.server.put_object("o", "bytes");
+  std::string host = "store.test", no_proxy;
+  std::size_t expect = 1;
+  SECTION("proxied") {}
+  SECTION("loopback") { host = "localhost"; expect = 0; }
+  SECTION("an exception") {
+    host = "store.test";
+    no_proxy = "other.test,.test";
+    expect = 0;
+  }
+  auto body = [&]() -> asio::awaitable<void> {
+    auto found = bw::s3_config::from_url("s3://test?endpoint=http://" + host + ":" + std::to_string(w.server.port()),
+                                         test::variables({{"AWS_ACCESS_KEY_ID", "testkey"}, {"AWS_SECRET_ACCESS_KEY", "testsecret"}, {"HTTP_PROXY", proxy->url()}, {"NO_PROXY", no_proxy}}));
+    REQUIRE(found.has_value());
+    found->lookup([](const std::string&) { return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()}; });
+    bw::s3_store store(w.io.get_executor(), *found);
+    const auto got = co_await test::get_text(store, "o", 0, 5);
+    REQUIRE(test::good(got));
+  };
+  w.run(body());
+  CHECK(proxy->queries().size() == expect);
+  CHECK(w.server.count("GET") == 1);
+}
+
+TEST_CASE("a proxy that cannot be read is an error, never a direct connection; loopback needs none") {
+  s3_world w;
+  w.server.put_object("o", "bytes");
+  const std::string host = GENERATE(as<std::string>(), "store.test", "localhost");
+  auto body = [&]() -> asio::awaitable<void> {
+    auto found = bw::s3_config::from_url("s3://test?endpoint=http://" + host + ":" + std::to_string(w.server.port()),
+                                         test::variables({{"AWS_ACCESS_KEY_ID", "testkey"}, {"AWS_SECRET_ACCESS_KEY", "testsecret"}, {"HTTP_PROXY", "socks5://user:geheim@p"}}));
+    REQUIRE(found.has_value());
+    found->lookup([](const std::string&) { return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()}; });
+    bw::s3_store store(w.io.get_executor(), *found);
+    const auto got = co_await test::get_text(store, "o", 0, 5);
+    CHECK(got.has_value() == (host == "localhost"));
+    if (!got) CHECK(got.error().code() == bw::errc::invalid_argument);
+    if (!got) CHECK(got.error().what().find("geheim") == std::string::npos);
+  };
+  w.run(body());
+  CHECK(w.server.count("*") == (host == "localhost" ? 1u : 0u));
 }
