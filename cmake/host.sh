@@ -7,7 +7,7 @@ host_install() {
     case $set in
       build) want+=(cmake ninja-build g++ libssl-dev libsimdjson-dev libpugixml-dev libxxhash-dev)
         if ! host_has_boost; then want+=("$(host_boost_package)"); fi;;
-      tests) want+=(catch2 libsqlite3-dev ccache python3 curl ca-certificates openssl util-linux);;
+      tests) want+=(catch2 libsqlite3-dev ccache python3 python3-boto3 curl ca-certificates openssl util-linux);;
       clang) command -v clang++-19 >/dev/null || want+=(clang-19);;
     esac
   done

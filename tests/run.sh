@@ -32,4 +32,9 @@ if [ -n "$CEPH" ] && [ -z "${BATCHWEAVE_TEST_S3:-}" ]; then
   if [ "$(id -u)" = 0 ]; then WITH=(bash tests/services/with-ceph.sh)
   else echo "tests/run.sh: not root, so no Ceph: tests against a real store skip (or set BATCHWEAVE_TEST_S3)"; fi
 fi
+# A second, stricter store first: over plain files, two gateways. Then what each can do, as a table.
+if [ ${#WITH[@]} -gt 0 ] && [ "$PRESET" = release ]; then
+  bash tests/services/with-store.sh versitygw ctest --preset "$PRESET" -L integration
+  bash tests/services/matrix.sh build/release/examples/probe ceph versitygw gofakes3
+fi
 "${WITH[@]}" "${RUN[@]}" ctest --preset "$PRESET" -j "$JOBS" "$@"
