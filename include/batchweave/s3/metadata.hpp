@@ -5,6 +5,7 @@
 #include <batchweave/s3/credential_text.hpp>
 #include <batchweave/s3/endpoint.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
