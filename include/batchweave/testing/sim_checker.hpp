@@ -125,9 +125,11 @@ class sim_checker {
   void marks(const std::string& group, std::uint64_t generation, const std::string& id, std::uint64_t step, std::uint32_t rank) {
     marks_[{group, generation, id, step}].insert(rank);
   }
-  /// A rank was told that a checkpoint is complete.
+  /// A rank was told that a checkpoint is complete. One that completes when the group retains only newer ones is never retained.
   void completed(const std::string& group, std::uint64_t generation, const std::string& id, std::uint64_t step) {
-    if (!completed_.contains({group, id, step})) {
+    const auto floor = full_above_.find({group, generation});
+    const bool too_old = floor != full_above_.end() && step < floor->second;
+    if (!completed_.contains({group, id, step}) && !too_old) {
       violated("I9: group " + group + " generation " + n(generation) + " was told that checkpoint " + id + " is complete, the log does not say so");
     }
   }
@@ -380,6 +382,11 @@ class sim_checker {
     if (s.trim_step < old.trim_step) violated("I6: " + which + " moves the trim step back to " + n(s.trim_step) + " from " + n(old.trim_step));
     if (s.oldest_version < old.oldest_version) violated("I6: " + which + " moves the oldest version back");
     for (const manifest::group_entry& g : s.groups) {
+      if (g.retained.size() < g.keep) continue;
+      std::uint64_t& oldest = full_above_[{g.name, g.generation}];
+      oldest = std::max(oldest, g.retained.front().step);
+    }
+    for (const manifest::group_entry& g : s.groups) {
       if (!g.retained.empty() && s.trim_step > g.retained.front().step) {
         violated("I6: " + which + " trims to " + n(s.trim_step) + ", group " + g.name + " retains a checkpoint at " + n(g.retained.front().step));
       }
@@ -427,6 +434,7 @@ class sim_checker {
   std::set<std::string, std::less<>> durable_;
   std::map<std::tuple<std::string, std::uint64_t, std::string, std::uint64_t>, std::set<std::uint32_t>> marks_;
   std::set<std::tuple<std::string, std::string, std::uint64_t>> completed_;
+  std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> full_above_;  // of a group's generation: oldest step of a full retained list
   std::map<std::pair<std::string, std::uint64_t>, std::optional<std::uint64_t>> rolled_back_;  // group, generation -> step
   std::uint64_t trims_ = 0, seals_ = 0, removed_ = 0, buried_ = 0;
   std::vector<std::uint64_t> hashes_;  // of versions 1, 2, ...
