@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a command with an S3 store of its own on loopback, and stops it afterwards whatever happened.
-# usage: with-store.sh STORE COMMAND [ARGUMENT ...]      exit status: the command's
+# usage: with-store.sh STORE COMMAND [ARGUMENT ...]      exit status: the command's, 3 when the store did not start
 #   STORE: ceph (needs root), versitygw, seaweedfs, gofakes3, moto, s3mock, s3rver: the script of that name in this folder
 # The command sees BATCHWEAVE_TEST_S3=s3://bw-test/run-PID?endpoint=http://127.0.0.1:PORT, BATCHWEAVE_TEST_S3_KIND=STORE,
 # AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and, where the store has a second gateway, BATCHWEAVE_TEST_S3_SECOND.
@@ -21,7 +21,7 @@ trap end EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
 if (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; then echo "with-store: port $PORT is taken; set BATCHWEAVE_STORE_PORT" >&2; exit 1; fi
 echo "with-store: starting $STORE on port $PORT (log: $DIR/log)"
 bash "$HERE/$STORE.sh" "$PORT" "$DIR" start || {
-  tail -n 5 "$DIR"/apt.log "$DIR"/log/* 2>/dev/null || :; echo "with-store: $STORE did not start" >&2; exit 1; }
+  tail -n 5 "$DIR"/apt.log "$DIR"/log/* 2>/dev/null || :; echo "with-store: $STORE did not start" >&2; exit 3; }
 python3 "$HERE/make-bucket.py" "http://127.0.0.1:$PORT" bw-test
 export BATCHWEAVE_TEST_S3_KIND=$STORE BATCHWEAVE_TEST_S3="s3://bw-test/run-$$?endpoint=http://127.0.0.1:$PORT"
 [ "$GATEWAYS" -lt 2 ] || export BATCHWEAVE_TEST_S3_SECOND="s3://bw-test/run-$$?endpoint=http://127.0.0.1:$((PORT + 50))"
