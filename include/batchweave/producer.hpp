@@ -1,6 +1,7 @@
 // The role that uploads global batches and publishes them in one global order, exactly once.
 #pragma once
 
+#include <batchweave/as_result.hpp>
 #include <batchweave/commit/dac.hpp>
 #include <batchweave/commit/policy.hpp>
 #include <batchweave/commit/rules.hpp>
