@@ -136,7 +136,7 @@ class program {
       s.most_attempts = 60'000;
     }
     // Few TGBs a second: it takes longer until the hundredth part of them is enough to tell a p99.
-    if (n <= 64 && ours(policy)) s.seconds = std::max(s.seconds, settings_.seconds * std::clamp(128.0 / n, 4.0, 40.0));
+    if (n <= 64 && ours(policy)) s.seconds = std::max(s.seconds, settings_.seconds * std::clamp(512.0 / n, 4.0, 40.0));
     else if (n <= 16) s.seconds = 4 * settings_.seconds;
     return s;
   }
