@@ -126,7 +126,7 @@ asio::awaitable<result<void>> probe_keys(S store, random64 random, std::shared_p
 
 /// Creates one random key twice in a row, then lets 32 racers create another one, six times: one may win and its bytes must be there.
 /// Removes its keys (`probe-<random>/...`). About 200 requests and 2.6 MB, a fraction of a second; where a lost race is slow (SeaweedFS, up to
-/// 1 s for each racer), half a minute. A store with conditional_create == false is refused by name.
+/// 1 s for each racer), a minute (72 s seen). A store with conditional_create == false is refused by name.
 /// Errors: errc::store_unsafe when the store gave in, errc::not_supported without conditional_create, else the store's own failure.
 /// Cancellation: the probe's keys stay behind. Runs on one executor, which must be single-threaded or a strand.
 template <object_store S>
