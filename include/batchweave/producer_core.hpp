@@ -82,9 +82,10 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     const std::lock_guard lock(mutex);
     return shares() || starving;
   }
-  // Whoever is much slower than the others loses every race. Under any policy it announces what it has after that many losses in a row,
-  // and everybody looks into the inbox with that share of its commits.
-  static constexpr unsigned starving_after = 6;
+  // Whoever is so slow that others write that many versions during one attempt of its own loses every race. After a few such attempts
+  // in a row it announces what it has, under any policy, and everybody looks into the inbox with that share of its commits.
+  static constexpr double outrun_by = 3;
+  static constexpr unsigned starving_after = 3;
   static constexpr double help_share = 0.125;
 
   // ---- publish -------------------------------------------------------------------------------------------------
@@ -355,12 +356,19 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     std::optional<manifest::version> undecided;  // lost as far as the store said; the next tail read confirms it
     bool fresh = false;                          // the tail was read for this try
     duration turn_pause = std::chrono::milliseconds(5);
+    duration last_attempt{0};
+    unsigned outrun = 0;
     for (unsigned attempt = 1;;) {
       const time_point begun = clock.now();
       const std::uint64_t known = tail.version->number;
+      const time_point known_at = tail_read;
       const bool others = commit::active_producers(*tail.version) > 1;
       if (!fresh && (attempt > 1 || (others && !leading) || round_robin())) {
         if (!co_await look("committing")) co_return false;
+        const auto seconds = static_cast<double>((tail_read - known_at).count());
+        const auto passed = static_cast<double>(tail.version->number - known);
+        outrun = attempt > 1 && passed * static_cast<double>(last_attempt.count()) >= outrun_by * seconds ? outrun + 1 : 0;
+        if (outrun == starving_after) note_starving(true);
       }
       fresh = false;
       // Another producer may have carried what was announced, and a lost reply may have been a win.
@@ -427,14 +435,14 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       const commit::observation seen = tell_policy(won, attempt, begun, known);
       leading = won && commit::is_cooperative_v<Policy> && seen.active_producers > 1;
       if (won) {
-        if (attempt < starving_after) note_starving(false);
+        if (attempt == 1) note_starving(false);
         std::vector<std::string> used = used_announcements(box, *tail.version);
         settle(*next, true);
         if (!used.empty()) tasks.spawn(remove_keys(this->shared_from_this(), std::move(used)));
         co_return true;
       }
       count_conflict();
-      if (attempt >= starving_after) note_starving(true);
+      last_attempt = seen.round_trip;
       announce_missing();
       undecided = std::move(*next);
       ++attempt;
