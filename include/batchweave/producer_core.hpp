@@ -540,6 +540,14 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     if (!mine->last_tgb.producer.empty()) co_await restore_state(mine->last_tgb);  // empty before the first, and when it was retired
   }
 
+  asio::awaitable<void> throw_if_fenced() {
+    auto read = [&] { return commit::find_tail<Codecs>(store, stream, tail.version->number); };
+    result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
+    if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
+    const manifest::producer_entry* now = commit::find_producer(newest->version->summary, me.producer);
+    if (!Rules::current(now, me)) throw error(commit::fenced(now, me));
+  }
+
   asio::awaitable<void> restore_state(manifest::tgb_entry last) {
     const std::string key = manifest::tgb_key(last.producer, last.epoch, last.seq);
     const std::uint64_t at = last.footer_offset;
@@ -550,6 +558,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     };
     result<read_outcome> got = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
     if (!got) throw error(in_context(got.error(), "reading the state of producer " + options.id()));
+    if (!got->found()) co_await throw_if_fenced();  // who took over has moved on, and reclaim with it
     if (!got->found() || got->bytes() != buffer.size()) {
       throw error(failure(errc::object_missing, store.name() + " " + key + ": the last batch of producer " + options.id() +
                                                     " is gone or short, so its state cannot be restored"));
