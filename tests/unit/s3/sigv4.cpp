@@ -137,12 +137,12 @@ TEST_CASE("checksums in the form of their headers") {
 TEST_CASE("the signature test suite of AWS: another service, a form") {
   const credentials who("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY");
   signer sign;
-  const std::string date = "20150830T123600Z";
+  const std::string suite_date = "20150830T123600Z";
   const name_values none;
-  const name_values plain{{"host", "example.amazonaws.com"}, {"x-amz-date", date}};
-  const std::string get = sign.authorization(who, "us-east-1", date, "GET", "/", none, plain, hash_of_nothing, "service");
+  const name_values plain{{"host", "example.amazonaws.com"}, {"x-amz-date", suite_date}};
+  const std::string get = sign.authorization(who, "us-east-1", suite_date, "GET", "/", none, plain, hash_of_nothing, "service");
   CHECK(get.ends_with("SignedHeaders=host;x-amz-date,Signature=5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"));
-  const name_values form{{"content-type", "application/x-www-form-urlencoded"}, {"host", "example.amazonaws.com"}, {"x-amz-date", date}};
-  const std::string post = sign.authorization(who, "us-east-1", date, "POST", "/", none, form, sha256_hex("Param1=value1"), "service");
+  const name_values form{{"content-type", "application/x-www-form-urlencoded"}, {"host", "example.amazonaws.com"}, {"x-amz-date", suite_date}};
+  const std::string post = sign.authorization(who, "us-east-1", suite_date, "POST", "/", none, form, sha256_hex("Param1=value1"), "service");
   CHECK(post.ends_with("SignedHeaders=content-type;host;x-amz-date,Signature=ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a"));
 }
