@@ -38,6 +38,9 @@ class checkpoint_options {
   checkpoint_options& world_size(std::uint32_t n) { world_ = n; return *this; }
   /// Checkpoints that are retained: those with the highest steps. At least 1; default 2.
   checkpoint_options& keep(std::uint32_t n) { keep_ = std::max<std::uint32_t>(1, n); return *this; }
+  /// Open only in this generation of the group: what the process that called resume() or roll_back() got from generation() and told the
+  /// others. So a process that was stalled while it opened cannot join a run that went on without it. Default: whatever it is now.
+  checkpoint_options& generation(std::uint64_t g) { generation_ = g; return *this; }
   /// How long an operation keeps trying while the store is down or throttles, or others win every commit. Default 10 min.
   checkpoint_options& give_up_after(duration d) { patience_ = d; return *this; }
   checkpoint_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
@@ -46,6 +49,7 @@ class checkpoint_options {
   const std::string& group() const noexcept { return group_; }
   std::uint32_t world_size() const noexcept { return world_; }
   std::uint32_t keep() const noexcept { return keep_; }
+  const std::optional<std::uint64_t>& generation() const noexcept { return generation_; }
   duration give_up_after() const noexcept { return patience_; }
   const any_clock& clock() const noexcept { return clock_; }
   random64 random() const noexcept { return random_; }
@@ -54,6 +58,7 @@ class checkpoint_options {
   std::string group_;
   std::uint32_t world_ = 0;
   std::uint32_t keep_ = 2;
+  std::optional<std::uint64_t> generation_;
   duration patience_ = std::chrono::minutes(10);
   any_clock clock_;
   random64 random_;
@@ -148,6 +153,13 @@ class checkpoints {
           co_await commit::commit_change<Codecs>(store, stream, clock, random, options.give_up_after(), wanted);
       if (!done) throw error(in_context(done.error(), store.name()));
       co_return std::move(*done);
+    }
+
+    failure not_of_generation(const manifest::group_entry* there) const {
+      return failure(errc::fenced, "group " + options.group() + " is " +
+                                       (there ? "in generation " + std::to_string(there->generation) : std::string("not on the stream")) +
+                                       ", this process belongs to generation " + std::to_string(*options.generation()) + "; it must stop")
+          .with_fate(fate::did_not_happen);
     }
 
     asio::awaitable<commit::tail_view> newest() {
@@ -327,7 +339,8 @@ class checkpoints {
 /// Puts `options.group()` on the stream in `store`, or finds it there with the same settings. From then on, and until its first checkpoint
 /// is complete, nothing is trimmed; after that nothing at or above the oldest checkpoint that it retains.
 /// Requests: GET of the stream description, LIST + GET of the tail, LIST of the group's marks; one conditional PUT when the group is new
-/// or its settings differ. Errors: invalid_argument (the name), stream_missing, those of the store. Cancellation: open again.
+/// or its settings differ. Errors: invalid_argument (the name), fenced (not of the generation that was asked for), stream_missing, those of
+/// the store. Cancellation: open again.
 template <class Codecs = manifest::builtin_codecs, object_store Store>
 asio::awaitable<checkpoints<Store, Codecs>> open_checkpoints(Store store, checkpoint_options options) {
   using handle = checkpoints<Store, Codecs>;
@@ -338,10 +351,17 @@ asio::awaitable<checkpoints<Store, Codecs>> open_checkpoints(Store store, checkp
   result<manifest::stream_info> info = co_await patiently(clock, random, options.give_up_after(), read);
   if (!info) throw error(in_context(info.error(), "opening the checkpoints of group " + options.group()));
   auto core = std::make_shared<typename handle::core>(std::move(store), std::move(options), std::move(*info));
+  if (core->options.generation()) {  // before anything is changed: another world size would fence the ranks of the run
+    const commit::tail_view newest = co_await core->newest();
+    const manifest::group_entry* g = commit::find_group(newest.version->summary, core->options.group());
+    if (!g || g->generation != *core->options.generation()) throw error(core->not_of_generation(g));
+  }
   co_await core->complete_marked();
   commit::join_group wanted(core->options.group(), core->options.world_size(), core->options.keep());
   const commit::tail_view now = co_await core->commit(wanted);
-  core->generation = commit::find_group(now.version->summary, core->options.group())->generation;
+  const manifest::group_entry* joined = commit::find_group(now.version->summary, core->options.group());
+  if (core->options.generation().value_or(joined->generation) != joined->generation) throw error(core->not_of_generation(joined));
+  core->generation = joined->generation;
   co_return handle(std::move(core));
 }
 

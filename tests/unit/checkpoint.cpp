@@ -131,6 +131,16 @@ TEST_CASE("RC-09 roll-back goes to any retained checkpoint and starts a generati
     CHECK(late.code() == bw::errc::fenced);
     CHECK(says(late, "rolled back"));
     CHECK(why(co_await bw::as_result(old1.complete("c16", at(old1, 16)))).code() == bw::errc::fenced);
+    // A process of the old run that was stalled while it opened does not join the new one, nor fence it with another world size.
+    bw::checkpoint_options stalled("run");
+    stalled.world_size(4).keep(3).generation(old0.generation());
+    const bw::failure stale = why(co_await bw::as_result(bw::open_checkpoints(w.store, stalled)));
+    CHECK(stale.code() == bw::errc::fenced);
+    CHECK(says(stale, "this process belongs to generation " + std::to_string(old0.generation())));
+    bw::checkpoint_options told("run");
+    told.world_size(2).keep(3).generation(fresh0.generation());
+    group_t invited = co_await bw::open_checkpoints(w.store, told);
+    CHECK(invited.generation() == fresh0.generation());
     // The same names again: the old marks do not count.
     group_t fresh1 = co_await join(w.store, "run", 2, 3);
     CHECK(fresh1.generation() == fresh0.generation());

@@ -127,7 +127,9 @@ class sim_roles final : public sim_world {
     checkpoints_handle checkpoints;
     if (marks) {
       checkpoint_options settings = checkpoint_settings(it.of->name, me, r());
+      if (it.of->generation) settings.generation(*it.of->generation);
       checkpoints = co_await open_checkpoints(store, settings);
+      if (me.superseded) co_return;  // it does not pass the barrier of the run that went on without it
       if (it.marked) co_await mark(me, checkpoints, step);  // the process may have died before the mark was there
     }
     consumer_options options(it.name);
@@ -193,7 +195,7 @@ class sim_roles final : public sim_world {
     checker_.resumed(g.name, handle.generation(), at ? std::optional<std::uint64_t>(at->step()) : std::nullopt);
     const std::uint64_t step = at ? at->step() : checker_.trim_step();
     note([&] { return g.name + " is back at step " + std::to_string(step); });
-    is_back(g, step, at.has_value());
+    is_back(g, step, handle.generation(), at.has_value());
   }
 
   // ---- reclaim ------------------------------------------------------------------------------------------------------------------

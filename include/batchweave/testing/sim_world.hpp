@@ -92,6 +92,7 @@ class sim_world : protected sim_hooks {
     std::vector<role*> ranks;
     role* resumer = nullptr;
     bool going_back = false;
+    std::optional<std::uint64_t> generation;  // in which it is since it went back
   };
 
   sim_world(sim_plan plan, sim_plant plant, bool traced)
@@ -158,9 +159,10 @@ class sim_world : protected sim_hooks {
     start_later(*g.resumer);
   }
   /// It is back, at `step`.
-  void is_back(group& g, std::uint64_t step, bool retained) {
+  void is_back(group& g, std::uint64_t step, std::uint64_t generation, bool retained) {
     g.resumer->done = true;
     g.going_back = false;
+    g.generation = generation;
     for (role* r : g.ranks) {
       r->cursor = r->used = step;
       r->marked = retained;
