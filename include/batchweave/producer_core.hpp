@@ -221,7 +221,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     {
       const std::lock_guard lock(self->mutex);
       pending* p = self->find_pending(seq);
-      if (!p || (self->alone && !self->round_robin())) co_return;
+      if (!p || (self->alone && !self->round_robin() && !self->starving)) co_return;
       p->announced = true;
       entry = p->entry;
     }
@@ -237,7 +237,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     std::vector<std::uint64_t> missing;
     {
       const std::lock_guard lock(mutex);
-      if (alone || !(shares() || starving)) return;
+      if (!starving && (alone || !shares())) return;
       for (const pending& p : queue) {
         if (p.uploaded && !p.announced) missing.push_back(p.seq);
       }
@@ -390,8 +390,9 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       policy_due.reset();
 
       commit::inbox box;
-      const bool helps = others && (shares() || random.uniform() < help_share);
-      if (helps || round_robin() || (shares() && attempt > 1)) {
+      // Whoever starves commits nothing, so it does not count among the active ones.
+      const bool helps = commit::open_producers(tail.version->summary) > 1 && random.uniform() < help_share;
+      if (helps || round_robin() || (shares() && (others || attempt > 1))) {
         result<commit::inbox> there = co_await commit::read_inbox(store, tail.version->summary, me.producer);
         if (there) box = std::move(*there);
       }

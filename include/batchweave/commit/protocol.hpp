@@ -62,6 +62,12 @@ inline unsigned active_producers(const manifest::version& v) {
   return static_cast<unsigned>(n);
 }
 
+/// Producers that are on the stream and may publish again.
+inline std::size_t open_producers(const manifest::summary& s) {
+  return static_cast<std::size_t>(
+      std::count_if(s.producers.begin(), s.producers.end(), [](const manifest::producer_entry& p) { return !p.finished && !p.retired; }));
+}
+
 inline failure fenced(const manifest::producer_entry* winner, const incarnation& me) {
   std::string text = "producer " + me.producer + " epoch " + std::to_string(me.epoch) + " owner " + me.owner.to_string() + ": ";
   if (winner) {

@@ -370,7 +370,7 @@ TEST_CASE("A producer that loses every race is carried by the others, whatever t
     co_await bw::create_stream(fast_store, options);
     auto slow = co_await bw::open_producer(slow_store, quick("slow", 1), bw::commit::eager());
     auto fast = co_await bw::open_producer(fast_store, quick("fast", 2), bw::commit::eager());
-    slow_store.faults().on(op::put, "log/").times(1000000).condition_fails();
+    slow_store.faults().on(op::put, "log/").times(1000000).condition_fails().delay(20ms);
     for (int i = 0; i < 3; ++i) co_await slow.publish(batch_of("slow" + std::to_string(i)), "state" + std::to_string(i));
     int rounds = 0;
     for (; slow.committed_seq() < 3 && rounds < 2000; ++rounds) {
