@@ -268,11 +268,11 @@ class program {
       std::printf("  %-14s %7.3f GB/s (%5.2f raw) %8.0f /s   p50 %8.2f  p99 %8.2f ms   CPU %6.3f s/GB (%5.2f raw) %7.0f us each\n", name, f.rate,
                   f.rate / limit.rate, f.requests, f.p50 * 1e3, f.p99 * 1e3, f.cpu, f.cpu / limit.cpu, f.cpu * f.rate / f.requests * 1e6);
       const std::string what = c.name() + ", " + name + ": ";
-      out_.keep(what + "throughput", f.rate, "GB/s", limit.rate);
-      out_.keep(what + "requests", f.requests, "1/s", limit.requests);
-      out_.keep(what + "latency p50", f.p50 * 1e3, "ms", limit.p50 * 1e3);
-      out_.keep(what + "latency p99", f.p99 * 1e3, "ms", limit.p99 * 1e3);
-      out_.keep(what + "client CPU", f.cpu, "s/GB", limit.cpu);
+      out_.record(what + "throughput", f.rate, "GB/s", limit.rate);
+      out_.record(what + "requests", f.requests, "1/s", limit.requests);
+      out_.record(what + "latency p50", f.p50 * 1e3, "ms", limit.p50 * 1e3);
+      out_.record(what + "latency p99", f.p99 * 1e3, "ms", limit.p99 * 1e3);
+      out_.record(what + "client CPU", f.cpu, "s/GB", limit.cpu);
     }
     std::fflush(stdout);
     if (!m.contains("batchweave")) return;

@@ -151,8 +151,6 @@ class report {
     }
     std::fflush(stdout);
   }
-  /// Like add(), for the JSON file alone.
-  void keep(const std::string& name, double value, const std::string& unit, double peer = nan()) { rows_.push_back(row{name, unit, value, peer}); }
   /// For programs with a table of their own: into the JSON list, not onto the screen.
   void record(const std::string& name, double value, const std::string& unit, double peer = nan()) {
     rows_.push_back(row{name, unit, value, peer});

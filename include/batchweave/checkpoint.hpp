@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/aio/clock.hpp>
+#include <batchweave/aio/patient_options.hpp>
 #include <batchweave/aio/patiently.hpp>
 #include <batchweave/as_result.hpp>
 #include <batchweave/base/error.hpp>
@@ -28,7 +29,7 @@
 namespace batchweave {
 
 /// Settings of one group's checkpoints.
-class checkpoint_options {
+class checkpoint_options : public patient_options<checkpoint_options> {
  public:
   /// `group`: the training run or evaluator, 1 to 128 characters of [A-Za-z0-9._-].
   explicit checkpoint_options(std::string group) : group_(std::move(group)) {}
@@ -41,27 +42,17 @@ class checkpoint_options {
   /// Open only in this generation of the group: what the process that called resume() or roll_back() got from generation() and told the
   /// others. So a process that was stalled while it opened cannot join a run that went on without it. Default: whatever it is now.
   checkpoint_options& generation(std::uint64_t g) { generation_ = g; return *this; }
-  /// How long an operation keeps trying while the store is down or throttles, or others win every commit. Default 10 min.
-  checkpoint_options& give_up_after(duration d) { patience_ = d; return *this; }
-  checkpoint_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  checkpoint_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
   const std::string& group() const noexcept { return group_; }
   std::uint32_t world_size() const noexcept { return world_; }
   std::uint32_t keep() const noexcept { return keep_; }
   const std::optional<std::uint64_t>& generation() const noexcept { return generation_; }
-  duration give_up_after() const noexcept { return patience_; }
-  const any_clock& clock() const noexcept { return clock_; }
-  random64 random() const noexcept { return random_; }
 
  private:
   std::string group_;
   std::uint32_t world_ = 0;
   std::uint32_t keep_ = 2;
   std::optional<std::uint64_t> generation_;
-  duration patience_ = std::chrono::minutes(10);
-  any_clock clock_;
-  random64 random_;
 };
 static_assert(!std::is_aggregate_v<checkpoint_options>);
 

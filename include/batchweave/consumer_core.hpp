@@ -331,8 +331,7 @@ struct consumer_core {
         number = *found;
         co_return goes_on();
       }
-      const double jitter = random.uniform(0.75, 1.25);
-      co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(pause.count()) * jitter)));
+      co_await clock.wait_for(jittered(pause, random, 0.75, 1.25));
       pause = std::min(options.poll_interval(), pause * 2);
     }
   }

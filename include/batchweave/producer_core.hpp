@@ -93,25 +93,18 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
   static asio::awaitable<std::uint64_t> publish(self_ptr self, global_batch batch, std::string state) {
     const time_point called = self->clock.now();
     self->check(batch).value();
-    if (self->options.max_lead_steps() || self->options.max_lead_bytes()) co_await wait_for_groups(self, batch.bytes());
     const std::string unit = "a batch of producer " + self->me.producer;
-    result<memory_budget::lease> room = co_await acquire_room(self, batch.bytes() + state.size(), unit);
-    if (!room) throw error(room.error());
-    std::uint64_t seq = 0;
-    {
-      const std::lock_guard lock(self->mutex);
-      self->throw_if_stopped();
-      if (self->closing) {
-        throw error(failure(errc::closed, "producer " + self->me.producer + ": closed, publishes nothing more")
-                        .with_fate(fate::did_not_happen));
-      }
-      seq = self->next_seq++;
-      pending p;
-      p.seq = seq;
-      p.accepted = called;
-      self->queue.push_back(std::move(p));
+    std::optional<std::uint64_t> accepted;
+    memory_budget::lease held;
+    while (!accepted) {
+      if (self->options.max_lead_steps() || self->options.max_lead_bytes()) co_await wait_for_groups(self, batch.bytes());
+      result<memory_budget::lease> room = co_await acquire_room(self, batch.bytes() + state.size(), unit);
+      if (!room) throw error(room.error());
+      accepted = self->accept(batch.bytes(), called);  // none when another publish() was faster and used up the lead
+      if (accepted) held = std::move(*room);
     }
-    self->tasks.spawn(upload(self, seq, std::move(batch), std::move(state), std::move(*room)));
+    const std::uint64_t seq = *accepted;
+    self->tasks.spawn(upload(self, seq, std::move(batch), std::move(state), std::move(held)));
     time_point report = self->first_report();
     for (;;) {
       const async_event::ticket seen = self->changed.observe();
@@ -166,8 +159,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
         self->lead_reason = self->too_far_ahead(bytes);
         if (self->lead_reason.empty()) co_return;
       }
-      const double factor = jitter.uniform(0.75, 1.25);
-      co_await self->clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(pause.count()) * factor)));
+      co_await self->clock.wait_for(jittered(pause, jitter, 0.75, 1.25));
       pause = std::min<duration>(std::chrono::seconds(1), pause * 2);
     }
   }
@@ -353,8 +345,8 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
   }
 
   asio::awaitable<bool> commit_until_won() {
-    std::optional<manifest::version> undecided;  // lost as far as the store said; the next tail read confirms it
-    bool fresh = false;                          // the tail was read for this try
+    std::optional<id128> lost;  // nonce of the version that lost, as far as the store said
+    bool fresh = false;         // the tail was read for this try
     duration turn_pause = std::chrono::milliseconds(5);
     duration last_attempt{0};
     unsigned outrun = 0;
@@ -371,11 +363,11 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
         if (outrun == starving_after) note_starving(true);
       }
       fresh = false;
-      // Another producer may have carried what was announced, and a lost reply may have been a win.
+      // Another producer may have carried what was announced, and a store that repeats requests by itself may have hidden a win.
       if (Rules::current(commit::find_producer(tail.version->summary, me.producer), me)) {
-        settle(*tail.version, undecided && Rules::landed(*tail.version, *undecided, me));
+        settle(*tail.version, lost && tail.version->nonce == *lost);
       }
-      undecided.reset();
+      lost.reset();
       bool finish = false;
       const std::vector<manifest::tgb_entry> batches = own_batches(finish);
       const bool for_others = commit::is_cooperative_v<Policy> && attempt == 1 && on_time && others;
@@ -410,8 +402,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
           co_return true;
         }
         wait_for_turn_of(commit::turn(tail.version->summary, stream), tail.version->summary.producers.size());
-        const double factor = random.uniform(0.75, 1.25);
-        co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(turn_pause.count()) * factor)));
+        co_await clock.wait_for(jittered(turn_pause, random, 0.75, 1.25));
         turn_pause = std::min<duration>(std::chrono::milliseconds(500), turn_pause * 2);
         continue;
       }
@@ -445,7 +436,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
       count_conflict();
       last_attempt = seen.round_trip;
       announce_missing();
-      undecided = std::move(*next);
+      lost = next->nonce;
       ++attempt;
       const duration pause = std::min(policy.delay_before_retry(seen), options.max_visibility_delay());
       if (pause > duration(0)) {

@@ -1,11 +1,7 @@
 // Settings of a producer, and what it has done.
 #pragma once
 
-#include <batchweave/aio/clock.hpp>
-#include <batchweave/aio/memory_budget.hpp>
-#include <batchweave/base/metrics.hpp>
-#include <batchweave/base/random.hpp>
-#include <batchweave/waiting.hpp>
+#include <batchweave/watched_options.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -18,13 +14,11 @@
 namespace batchweave {
 
 /// Settings of one producer.
-class producer_options {
+class producer_options : public watched_options<producer_options> {
  public:
   /// `id`: the identity whose sequence numbers and state survive restarts; 1 to 128 characters of [A-Za-z0-9._-].
   explicit producer_options(std::string id) : id_(std::move(id)) {}
 
-  /// Bounds the bytes of batches that are being uploaded; share one budget among roles. Default: 256 MiB of its own.
-  producer_options& budget(memory_budget b) { budget_ = std::move(b); return *this; }
   /// publish() returns when fewer than this many uploads, the newest included, are unacknowledged. 1 (default): it returns when its
   /// own batch is durable.
   producer_options& uploads_in_flight(std::size_t n) { uploads_ = std::max<std::size_t>(1, n); return *this; }
@@ -37,50 +31,23 @@ class producer_options {
   producer_options& max_lead_steps(std::uint64_t n) { lead_steps_ = n; return *this; }
   /// The same in bytes, estimated as that lead times the mean size of this producer's batches. 0 (default): no bound.
   producer_options& max_lead_bytes(std::uint64_t n) { lead_bytes_ = n; return *this; }
-  /// How long an operation keeps trying while the store is down or throttles. Default 10 min.
-  producer_options& give_up_after(duration d) { patience_ = d; return *this; }
   /// Slices start at multiples of this power of two. Default 8.
   producer_options& alignment(std::uint32_t a) { alignment_ = a; return *this; }
-  /// Hears of every wait in publish(), flush() and close() that lasts `bound`, and again after each further `bound`. Default: nobody.
-  producer_options& on_wait(wait_listener f, duration bound = std::chrono::seconds(30)) {
-    on_wait_ = std::move(f);
-    wait_bound_ = bound;
-    return *this;
-  }
-  /// Where measurements go; the label is the producer. Default: nowhere.
-  producer_options& metrics(any_metrics m) { metrics_ = std::move(m); return *this; }
-  producer_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  /// Makes identifiers, jitter and the policy's draws reproducible. Incarnations that may run at one time need different seeds.
-  producer_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
   const std::string& id() const noexcept { return id_; }
-  const memory_budget& budget() const noexcept { return budget_; }
   std::size_t uploads_in_flight() const noexcept { return uploads_; }
   duration max_visibility_delay() const noexcept { return visibility_; }
   std::uint64_t max_lead_steps() const noexcept { return lead_steps_; }
   std::uint64_t max_lead_bytes() const noexcept { return lead_bytes_; }
-  duration give_up_after() const noexcept { return patience_; }
   std::uint32_t alignment() const noexcept { return alignment_; }
-  const wait_listener& on_wait() const noexcept { return on_wait_; }
-  duration wait_bound() const noexcept { return wait_bound_; }
-  const any_metrics& metrics() const noexcept { return metrics_; }
-  const any_clock& clock() const noexcept { return clock_; }
-  random64 random() const noexcept { return random_; }
 
  private:
   std::string id_;
-  memory_budget budget_;
   std::size_t uploads_ = 1;
   duration visibility_ = std::chrono::seconds(10);
   std::uint64_t lead_steps_ = 0;
   std::uint64_t lead_bytes_ = 0;
-  duration patience_ = std::chrono::minutes(10);
   std::uint32_t alignment_ = 8;
-  wait_listener on_wait_;
-  duration wait_bound_ = std::chrono::seconds(30);
-  any_metrics metrics_;
-  any_clock clock_;
-  random64 random_;
 };
 static_assert(!std::is_aggregate_v<producer_options>);
 
@@ -95,8 +62,8 @@ class producer_stats {
   std::uint64_t attempts() const noexcept { return attempts_; }    ///< conditional PUTs of a version
   std::uint64_t conflicts() const noexcept { return conflicts_; }  ///< attempts that somebody else won
   std::uint64_t batches() const noexcept { return batches_; }      ///< TGBs of ours committed, by whomever
-  std::uint64_t carried() const noexcept { return carried_; }      ///< TGBs of others in our commits
   std::uint64_t bytes() const noexcept { return bytes_; }          ///< their object bytes
+  std::uint64_t carried() const noexcept { return carried_; }      ///< TGBs of others in our commits
   /// From the call of publish() to the commit, one for each committed TGB; the latest 65,536.
   const std::deque<duration>& visible() const noexcept { return visible_; }
 

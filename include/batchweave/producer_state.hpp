@@ -89,6 +89,21 @@ struct producer_state {
     return {};
   }
 
+  /// The seq of a new batch; nullopt when it would lead too far. Throws when the producer takes none.
+  std::optional<std::uint64_t> accept(std::uint64_t bytes, time_point called) {
+    const std::lock_guard lock(mutex);
+    throw_if_stopped();
+    if (closing) {
+      throw error(failure(errc::closed, "producer " + me.producer + ": closed, publishes nothing more").with_fate(fate::did_not_happen));
+    }
+    if (!too_far_ahead(bytes).empty()) return std::nullopt;
+    pending p;
+    p.seq = next_seq++;
+    p.accepted = called;
+    queue.push_back(std::move(p));
+    return queue.back().seq;
+  }
+
   std::uint64_t random_seed(std::uint64_t salt) const {
     random64 mix(me.owner.lo() ^ (salt * 0x9e3779b97f4a7c15u));
     return mix();

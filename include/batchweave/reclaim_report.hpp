@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/aio/clock.hpp>
+#include <batchweave/aio/patient_options.hpp>
 #include <batchweave/base/random.hpp>
 #include <batchweave/store/store.hpp>
 
@@ -15,7 +16,7 @@
 namespace batchweave {
 
 /// Settings of one reclaim run.
-class reclaim_options {
+class reclaim_options : public patient_options<reclaim_options> {
  public:
   reclaim_options() = default;
   /// Only looks and counts: nothing is committed, written or removed. Off by default.
@@ -27,27 +28,17 @@ class reclaim_options {
   reclaim_options& batch(std::size_t n) { batch_ = std::clamp<std::size_t>(n, 1, 1000); return *this; }
   /// Seals when at least this many versions are not sealed (see seal()); versions are buried once they are sealed. Default 64.
   reclaim_options& seal_after(std::uint64_t versions) { seal_ = std::max<std::uint64_t>(1, versions); return *this; }
-  /// How long an operation keeps trying while the store is down or throttles. Default 10 min.
-  reclaim_options& give_up_after(duration d) { patience_ = d; return *this; }
-  reclaim_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  reclaim_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
   bool dry_run() const noexcept { return dry_; }
   double keys_per_second() const noexcept { return rate_; }
   std::size_t batch() const noexcept { return batch_; }
   std::uint64_t seal_after() const noexcept { return seal_; }
-  duration give_up_after() const noexcept { return patience_; }
-  const any_clock& clock() const noexcept { return clock_; }
-  random64 random() const noexcept { return random_; }
 
  private:
   bool dry_ = false;
   double rate_ = 0;
   std::size_t batch_ = 1000;
   std::uint64_t seal_ = 64;
-  duration patience_ = std::chrono::minutes(10);
-  any_clock clock_;
-  random64 random_;
 };
 static_assert(!std::is_aggregate_v<reclaim_options>);
 

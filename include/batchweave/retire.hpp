@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/aio/clock.hpp>
+#include <batchweave/aio/patient_options.hpp>
 #include <batchweave/aio/patiently.hpp>
 #include <batchweave/base/error.hpp>
 #include <batchweave/base/random.hpp>
@@ -17,25 +18,15 @@
 
 namespace batchweave {
 
-class retire_options {
+class retire_options : public patient_options<retire_options> {
  public:
   /// `producer`: its id.
   explicit retire_options(std::string producer) : producer_(std::move(producer)) {}
-  /// How long an operation keeps trying while the store is down or throttles, or others win every commit. Default 10 min.
-  retire_options& give_up_after(duration d) { patience_ = d; return *this; }
-  retire_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  retire_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
   const std::string& producer() const noexcept { return producer_; }
-  duration give_up_after() const noexcept { return patience_; }
-  const any_clock& clock() const noexcept { return clock_; }
-  random64 random() const noexcept { return random_; }
 
  private:
   std::string producer_;
-  duration patience_ = std::chrono::minutes(10);
-  any_clock clock_;
-  random64 random_;
 };
 static_assert(!std::is_aggregate_v<retire_options>);
 

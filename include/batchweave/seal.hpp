@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/aio/clock.hpp>
+#include <batchweave/aio/patient_options.hpp>
 #include <batchweave/aio/patiently.hpp>
 #include <batchweave/base/error.hpp>
 #include <batchweave/base/random.hpp>
@@ -27,7 +28,7 @@ class seal_report;
 template <class Codecs = manifest::builtin_codecs, class Rules = commit::rules, object_store S>
 asio::awaitable<seal_report> seal(S store, seal_options options);
 
-class seal_options {
+class seal_options : public patient_options<seal_options> {
  public:
   seal_options() = default;
   /// Seals when at least this many versions are not sealed. Fewer: a newcomer finds its step with fewer requests; more: fewer commits.
@@ -35,23 +36,13 @@ class seal_options {
   seal_options& after_versions(std::uint64_t n) { after_ = std::max<std::uint64_t>(1, n); return *this; }
   /// Segments are merged up to about this size. Default 32 MiB, some 500,000 steps of fixed-size slices.
   seal_options& segment_bytes(std::uint64_t n) { bytes_ = n; return *this; }
-  /// How long an operation keeps trying while the store is down or throttles. Default 10 min.
-  seal_options& give_up_after(duration d) { patience_ = d; return *this; }
-  seal_options& clock(any_clock c) { clock_ = std::move(c); return *this; }
-  seal_options& seed(std::uint64_t s) { random_ = random64(s); return *this; }
 
   std::uint64_t after_versions() const noexcept { return after_; }
   std::uint64_t segment_bytes() const noexcept { return bytes_; }
-  duration give_up_after() const noexcept { return patience_; }
-  const any_clock& clock() const noexcept { return clock_; }
-  random64 random() const noexcept { return random_; }
 
  private:
   std::uint64_t after_ = 64;
   std::uint64_t bytes_ = std::uint64_t{32} << 20;
-  duration patience_ = std::chrono::minutes(10);
-  any_clock clock_;
-  random64 random_;
 };
 static_assert(!std::is_aggregate_v<seal_options>);
 

@@ -3,6 +3,7 @@
 #include "support/python.hpp"
 #include "support/run.hpp"
 
+#include <batchweave/base/hex.hpp>
 #include <batchweave/store/s3.hpp>
 
 #include <unistd.h>
@@ -22,16 +23,6 @@ namespace {
 const std::vector<std::string> odd{"plain", "a b", "c++/x+1", "~x", "\xE6\x97\xA5\xE6\x9C\xAC/\xC3\xA9", "100%.csv", "a%2Fb", "Tom & Jerry",
                                    "<x>",   "q?y=1#f", "*()!", "a=b;c,d:e@f$g", "\"quoted\"", "upper/KEY", "upper/key", "large"};
 constexpr std::size_t large = std::size_t{12} << 20;
-
-std::string hex(std::string_view s) {
-  static constexpr char digits[] = "0123456789abcdef";
-  std::string r;
-  for (const char c : s) {
-    r += digits[static_cast<unsigned char>(c) >> 4];
-    r += digits[static_cast<unsigned char>(c) & 15];
-  }
-  return r;
-}
 
 asio::awaitable<void> write_all(bw::s3_store store, std::vector<std::string> keys) {
   const bw::put_condition always;
@@ -80,7 +71,7 @@ void meet(const std::string& other, std::vector<std::string> keys) {
   const std::string prefix = config->prefix() + "/" + other + "-" + std::to_string(getpid());
   config->multipart_threshold(std::uint64_t{6} << 20).part_size(std::uint64_t{5} << 20);
   std::vector<std::string> arguments{other, "", config->endpoint(), config->bucket(), ""};
-  for (const std::string& k : keys) arguments.push_back(hex(k));
+  for (const std::string& k : keys) arguments.push_back(bw::to_hex(bw::as_bytes(k)));
   asio::io_context context;
   const auto theirs = [&](const std::string& what, const std::string& below) {
     arguments[1] = what;

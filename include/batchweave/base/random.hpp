@@ -1,6 +1,8 @@
 // The one source of randomness a component is given; a seed reproduces it.
 #pragma once
 
+#include <batchweave/base/clock.hpp>
+
 #include <concepts>
 #include <cstdint>
 #include <random>
@@ -41,5 +43,11 @@ class random64 {
 };
 
 static_assert(random_source<random64>);
+
+/// `d` times a factor drawn from [from, to).
+template <random_source R>
+duration jittered(duration d, R& random, double from, double to) {
+  return duration(static_cast<duration::rep>(static_cast<double>(d.count()) * (from + (to - from) * random.uniform())));
+}
 
 }  // namespace batchweave

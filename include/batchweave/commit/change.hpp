@@ -51,8 +51,7 @@ asio::awaitable<result<tail_view>> commit_change(S store, manifest::stream_info 
       co_return failure(errc::retries_exhausted, wanted.what() + ": others won " + std::to_string(attempts) + " times; the log is at version " +
                                                      std::to_string(known));
     }
-    const double share = random.uniform();
-    co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>((now - begun).count()) * share)));
+    co_await clock.wait_for(jittered(now - begun, random, 0, 1));
   }
 }
 

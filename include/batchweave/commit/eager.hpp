@@ -12,7 +12,7 @@ class eager {
   eager() = default;
   duration delay_before_commit(const backlog&) { return duration(0); }
   duration delay_before_retry(const observation& o) {
-    return duration(static_cast<duration::rep>(static_cast<double>(o.round_trip.count()) * random_.uniform()));
+    return jittered(o.round_trip, random_, 0, 1);
   }
   void observe(const observation&) {}
   void seed(std::uint64_t s) { random_ = random64(s); }

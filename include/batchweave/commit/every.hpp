@@ -17,7 +17,7 @@ class every {
   every() = default;
   duration delay_before_commit(const backlog& b) { return b.batches >= N ? duration(0) : not_yet; }
   duration delay_before_retry(const observation& o) {
-    return duration(static_cast<duration::rep>(static_cast<double>(o.round_trip.count()) * random_.uniform()));
+    return jittered(o.round_trip, random_, 0, 1);
   }
   void observe(const observation&) {}
   void seed(std::uint64_t s) { random_ = random64(s); }

@@ -55,8 +55,11 @@ asio::awaitable<result<inbox>> read_inbox(S store, manifest::summary tail, std::
     for (const object_info& o : page->objects()) {
       const auto name = manifest::parse_inbox_key(o.key());
       if (!name) continue;
-      if (detail::is_stale(tail, *name)) out.stale.push_back(o.key());
-      if (name->producer == me || detail::is_stale(tail, *name)) continue;
+      if (detail::is_stale(tail, *name)) {
+        out.stale.push_back(o.key());
+        continue;
+      }
+      if (name->producer == me) continue;
       std::optional<manifest::tgb_entry> e = manifest::parse_announcement(o.key());
       if (!e && o.size() > 0 && bodies-- > 0) {
         result<std::optional<byte_buffer>> body = co_await read_object(store, o.key(), std::size_t{16} << 10, std::size_t{4} << 20);

@@ -332,17 +332,7 @@ class retire_producer {
     e.epoch = p.epoch;
     e.owner = nonce;
     v.events.push_back(std::move(e));
-    const auto over = [](const manifest::producer_entry& q) { return q.finished || q.retired; };
-    const auto& all = v.summary.producers;
-    const bool some = std::any_of(all.begin(), all.end(), [](const auto& q) { return q.finished; });
-    if (!v.summary.closed && some && all.size() >= stream_.producers && std::all_of(all.begin(), all.end(), over)) {
-      v.summary.closed = true;
-      v.summary.final_step = v.summary.next_step;
-      manifest::event closed;
-      closed.kind = manifest::event_kind::stream_closed;
-      closed.step = v.summary.final_step;
-      v.events.push_back(std::move(closed));
-    }
+    detail::close_when_over(v, stream_);
     return v;
   }
 

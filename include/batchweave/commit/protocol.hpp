@@ -191,6 +191,23 @@ inline bool take(manifest::version& v, const manifest::tgb_entry& e) {
   return true;
 }
 
+/// Ends the stream when all its producers are there and have finished or retired, and not all have retired.
+inline void close_when_over(manifest::version& v, const manifest::stream_info& stream) {
+  const auto& all = v.summary.producers;
+  const auto over = [](const manifest::producer_entry& p) { return p.finished || p.retired; };
+  const auto finished = [](const manifest::producer_entry& p) { return p.finished; };
+  if (v.summary.closed || all.size() < stream.producers || !std::all_of(all.begin(), all.end(), over) ||
+      std::none_of(all.begin(), all.end(), finished)) {
+    return;
+  }
+  v.summary.closed = true;
+  v.summary.final_step = v.summary.next_step;
+  manifest::event closed;
+  closed.kind = manifest::event_kind::stream_closed;
+  closed.step = v.summary.final_step;
+  v.events.push_back(std::move(closed));
+}
+
 inline void take_in_commit_order(manifest::version& v, const commit_request& r) {
   for (const manifest::tgb_entry& e : r.batches()) {
     if (v.entries.size() == batches_per_version) return;
@@ -250,16 +267,7 @@ inline result<manifest::version> propose_commit(const manifest::version& tail, c
     e.epoch = me.epoch;
     e.owner = me.owner;
     v.events.push_back(std::move(e));
-    bool all = true;
-    for (const auto& q : v.summary.producers) all = all && (q.finished || q.retired);
-    if (all && v.summary.producers.size() >= stream.producers) {
-      v.summary.closed = true;
-      v.summary.final_step = v.summary.next_step;
-      manifest::event closed;
-      closed.kind = manifest::event_kind::stream_closed;
-      closed.step = v.summary.final_step;
-      v.events.push_back(std::move(closed));
-    }
+    detail::close_when_over(v, stream);
   }
   return v;
 }

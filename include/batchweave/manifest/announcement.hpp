@@ -2,6 +2,7 @@
 #pragma once
 
 #include <batchweave/base/checksum.hpp>
+#include <batchweave/base/hex.hpp>
 #include <batchweave/base/wire.hpp>
 #include <batchweave/manifest/binary.hpp>
 #include <batchweave/manifest/naming.hpp>
@@ -17,30 +18,6 @@ namespace batchweave::manifest {
 
 namespace detail {
 inline constexpr std::size_t announcement_key_limit = 160;  // hexadecimal digits; file systems end a name at 255 bytes
-
-inline std::string to_hex(const_bytes b) {
-  static constexpr char digits[] = "0123456789abcdef";
-  std::string s;
-  s.reserve(2 * b.size());
-  for (const std::byte x : b) {
-    s += digits[std::to_integer<unsigned>(x) >> 4];
-    s += digits[std::to_integer<unsigned>(x) & 15];
-  }
-  return s;
-}
-inline std::optional<std::vector<std::byte>> from_hex(std::string_view s) {
-  const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
-  if (s.size() % 2) return std::nullopt;
-  std::vector<std::byte> out;
-  out.reserve(s.size() / 2);
-  for (std::size_t i = 0; i < s.size(); i += 2) {
-    const int hi = value(s[i]);
-    const int lo = value(s[i + 1]);
-    if (hi < 0 || lo < 0) return std::nullopt;
-    out.push_back(static_cast<std::byte>(hi << 4 | lo));
-  }
-  return out;
-}
 }  // namespace detail
 
 /// What the key does not say of `e`, sealed with a checksum.
@@ -84,7 +61,7 @@ class announcement {
   explicit announcement(const tgb_entry& e) {
     std::vector<std::byte> bytes = encode_announcement(e);
     key = inbox_key(e.producer, e.epoch, e.seq);
-    if (2 * bytes.size() <= detail::announcement_key_limit) key += "." + detail::to_hex({bytes.data(), bytes.size()});
+    if (2 * bytes.size() <= detail::announcement_key_limit) key += "." + to_hex({bytes.data(), bytes.size()});
     else body = std::move(bytes);
   }
   std::string key;
@@ -96,7 +73,7 @@ inline std::optional<tgb_entry> parse_announcement(std::string_view key) {
   const auto name = parse_inbox_key(key);
   const std::size_t dot = key.rfind('.');
   if (!name || dot == std::string_view::npos || dot < key.rfind('/')) return std::nullopt;
-  const auto bytes = detail::from_hex(key.substr(dot + 1));
+  const auto bytes = from_hex(key.substr(dot + 1));
   if (!bytes) return std::nullopt;
   result<tgb_entry> e = decode_announcement(*name, {bytes->data(), bytes->size()});
   if (!e) return std::nullopt;

@@ -147,7 +147,7 @@ class credential_cache {
           s->problem = got->error();
           ++s->failures;
           const auto pause = std::chrono::milliseconds(std::min<std::uint64_t>(30'000, std::uint64_t{500} << std::min(s->failures, 6u)));
-          s->not_before = s->clock.now() + duration(static_cast<duration::rep>(static_cast<double>(duration(pause).count()) * s->random.uniform(0.5, 1)));
+          s->not_before = s->clock.now() + jittered(pause, s->random, 0.5, 1);
         }
       }
       s->changed.notify();
@@ -159,7 +159,7 @@ class credential_cache {
     if (c.expires()) {
       const duration life = *c.expires() - s.clock.wall_now();
       const duration ahead = std::min<duration>(std::chrono::minutes(10), life / 3);
-      s.renew_at = *c.expires() - duration(static_cast<duration::rep>(static_cast<double>(ahead.count()) * s.random.uniform(0.5, 1)));
+      s.renew_at = *c.expires() - jittered(ahead, s.random, 0.5, 1);
     }
     s.current = std::make_shared<const credentials>(std::move(c));
   }

@@ -3,6 +3,7 @@
 
 #include <batchweave/base/bytes.hpp>
 #include <batchweave/base/clock.hpp>
+#include <batchweave/base/hex.hpp>
 #include <batchweave/s3/credentials.hpp>
 
 #include <openssl/crypto.h>
@@ -31,16 +32,7 @@ inline constexpr std::string_view hash_of_nothing = "e3b0c44298fc1c149afbf4c8996
 namespace detail {
 using digest256 = std::array<unsigned char, 32>;
 
-inline std::string hex(const unsigned char* p, std::size_t n) {
-  static constexpr char digits[] = "0123456789abcdef";
-  std::string r;
-  r.reserve(2 * n);
-  for (std::size_t i = 0; i < n; ++i) {
-    r.push_back(digits[p[i] >> 4]);
-    r.push_back(digits[p[i] & 15]);
-  }
-  return r;
-}
+inline std::string hex(std::span<const unsigned char> digest) { return to_hex(std::as_bytes(digest)); }
 inline std::string base64(const unsigned char* p, std::size_t n) {
   std::string r(4 * ((n + 2) / 3), '\0');
   EVP_EncodeBlock(reinterpret_cast<unsigned char*>(r.data()), p, static_cast<int>(n));
@@ -118,7 +110,7 @@ inline std::string sha256_hex(const const_buffers& pieces) {
   detail::hasher h(detail::sha256_algorithm());
   for (const auto& p : pieces) h.update(p);
   const auto d = h.finish();
-  return detail::hex(d.data(), d.size());
+  return detail::hex(d);
 }
 inline std::string sha256_hex(std::string_view text) {
   const_buffers one{as_bytes(text)};
@@ -251,7 +243,7 @@ class signer {
     const std::string to_sign = "AWS4-HMAC-SHA256\n" + date + "\n" + scope + "\n" + sha256_hex(canonical.text());
     const detail::digest256 signature = detail::hmac(detail::text_of(key(who, day, region, service)), to_sign);
     return "AWS4-HMAC-SHA256 Credential=" + who.access_key() + "/" + scope + ",SignedHeaders=" + canonical.signed_headers() +
-           ",Signature=" + detail::hex(signature.data(), signature.size());
+           ",Signature=" + detail::hex(signature);
   }
 
  private:

@@ -1,6 +1,7 @@
 // Checks the AWS Signature Version 4 of a received request, written apart from the client's signer so that both must agree with AWS.
 #pragma once
 
+#include <batchweave/base/hex.hpp>
 #include <batchweave/testing/s3_request.hpp>
 
 #include <openssl/evp.h>
@@ -23,16 +24,7 @@ inline std::string digest(const EVP_MD* kind, std::string_view data) {
   r.resize(n);
   return r;
 }
-inline std::string hex(std::string_view raw) {
-  static constexpr char digits[] = "0123456789abcdef";
-  std::string r;
-  for (const char ch : raw) {
-    const auto c = static_cast<unsigned char>(ch);
-    r += digits[c >> 4];
-    r += digits[c & 15];
-  }
-  return r;
-}
+inline std::string hex(std::string_view raw) { return to_hex(as_bytes(raw)); }
 inline std::string base64(std::string_view raw) {
   std::string r((raw.size() + 2) / 3 * 4 + 1, '\0');
   const int n = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(r.data()), reinterpret_cast<const unsigned char*>(raw.data()),

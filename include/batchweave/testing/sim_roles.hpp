@@ -95,8 +95,7 @@ class sim_roles final : public sim_world {
         checker_.acknowledged(name, epoch, first, producer.committed_seq());
       }
       if (plan_.think > duration(0)) {
-        const double factor = r.uniform(0, 2);
-        co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(plan_.think.count()) * factor)));
+        co_await clock.wait_for(jittered(plan_.think, r, 0, 2));
       }
     }
     co_await producer.close();
@@ -205,8 +204,7 @@ class sim_roles final : public sim_world {
     any_clock clock{sim_clock(time_, &me.process)};
     duration pause = std::chrono::milliseconds(500);
     for (;;) {
-      const double factor = r.uniform(0, 2);
-      co_await clock.wait_for(duration(static_cast<duration::rep>(static_cast<double>(pause.count()) * factor)));
+      co_await clock.wait_for(jittered(pause, r, 0, 2));
       pause = std::min(plan_.longest / 8, pause + pause / 2);
       reclaim_options options;
       options.seal_after(plan_.seal_after).give_up_after(plan_.patience).clock(sim_clock(time_, &me.process)).seed(r()).batch(1 + r() % 8);

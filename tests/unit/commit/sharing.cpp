@@ -361,6 +361,30 @@ TEST_CASE("Back-pressure: publish waits at max_lead_steps and max_lead_bytes, sa
   }
 }
 
+TEST_CASE("Back-pressure counts publishes that come at the same moment") {
+  test::run([]() -> asio::awaitable<void> {
+    store_t store{bw::memory_store()};
+    bw::stream_options options;
+    options.slices(slices);
+    co_await bw::create_stream(store, options);
+    bw::producer_options limited = quick("p", 1);
+    limited.max_lead_steps(4);
+    auto p = co_await bw::open_producer(store, limited, bw::commit::eager());
+    auto ex = co_await asio::this_coro::executor;
+    bw::task_group tasks(ex);
+    auto one = [](decltype(p)& producer) -> asio::awaitable<void> { co_await producer.publish(batch_of("x")); };
+    for (int i = 0; i < 10; ++i) tasks.spawn(one(p));
+    bw::any_clock clock;
+    while (p.next_seq() < 4 || p.wait().reason() != bw::wait_reason::back_pressure) co_await clock.wait_for(1ms);
+    co_await clock.wait_for(50ms);
+    CHECK(p.next_seq() == 4);
+    tasks.cancel();
+    co_await tasks.join();
+    co_await p.close();
+    CHECK(p.committed_seq() == 4);
+  }());
+}
+
 TEST_CASE("A producer that loses every race is carried by the others, whatever their policy") {
   test::run([]() -> asio::awaitable<void> {
     bw::memory_store shared;
@@ -379,6 +403,8 @@ TEST_CASE("A producer that loses every race is carried by the others, whatever t
     }
     CHECK(slow.committed_seq() == 3);
     CHECK(fast.stats().carried() == 3);
+    CHECK(slow.stats().commits() == 0);
+    CHECK(slow.stats().batches() == 3);
     slow_store.faults().clear_rules();
     co_await slow.close();
     co_await fast.close();
