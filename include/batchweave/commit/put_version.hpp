@@ -50,10 +50,8 @@ asio::awaitable<version_put> put_version(S store, any_clock clock, random64& ran
     }
     const failure why = put.error();
     if (why.fate() == fate::unknown) out.ambiguous = true;
-    const put_verdict verdict = Rules::verdict(why);
-    if (verdict == put_verdict::lost) co_return out;
     const duration wait = pause.delay(out.attempts, random);
-    if (verdict == put_verdict::hopeless || clock.now() + wait > give_up) {
+    if (Rules::hopeless(why) || clock.now() + wait > give_up) {
       failure f = in_context(why, "committing version " + std::to_string(number) + " at " + key + " for " + who + " after " +
                                       std::to_string(out.attempts) + " attempts");
       if (out.ambiguous) f = failure(errc::undecided, f.what() + "; the commit may yet take effect, re-open to find out");

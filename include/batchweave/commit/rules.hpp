@@ -9,13 +9,6 @@
 
 namespace batchweave::commit {
 
-/// What a failed conditional PUT means for whoever made it.
-enum class put_verdict {
-  repeat,    ///< it may have happened, or may succeed later: the same bytes to the same key again
-  lost,      ///< somebody else has the key
-  hopeless,  ///< it did not happen and will not
-};
-
 /// The protocol as it is. Roles take it as a template argument for one purpose: a simulation derives from it, breaks one decision, and
 /// so proves that its checker notices. Stateless.
 struct rules {
@@ -33,10 +26,9 @@ struct rules {
   static bool landed(const manifest::version& newest, const manifest::version& proposed, const incarnation& me) {
     return contains(newest, proposed, me);
   }
-  static put_verdict verdict(const failure& f) {
-    if (f.fate() == fate::did_not_happen && f.kind() != error_kind::retry_later) return put_verdict::hopeless;
-    return put_verdict::repeat;
-  }
+  /// Whether a failed conditional PUT did not happen and never will. Otherwise it may have happened, or may succeed later: the same bytes
+  /// to the same key again.
+  static bool hopeless(const failure& f) { return f.fate() == fate::did_not_happen && f.kind() != error_kind::retry_later; }
   static put_condition version_condition() { return put_condition::if_absent(); }
   /// A batch may be committed only after the store acknowledged its bytes (I5).
   static constexpr bool durable_first = true;
