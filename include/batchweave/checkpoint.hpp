@@ -154,8 +154,7 @@ class checkpoints {
     }
 
     asio::awaitable<commit::tail_view> newest() {
-      auto read = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
-      result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read);
+      result<commit::tail_view> tail = co_await commit::await_tail<Codecs>(store, stream, clock, random, options.give_up_after(), 0);
       if (!tail) throw error(in_context(tail.error(), "group " + options.group()));
       co_return std::move(*tail);
     }

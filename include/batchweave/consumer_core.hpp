@@ -349,13 +349,11 @@ struct consumer_core {
 
   // `seen`: the newest version that was looked at. Error object_changed: look again.
   asio::awaitable<result<std::uint64_t>> locate_in_newest(std::uint64_t step, std::uint64_t& seen) {
-    auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, seen); };
-    result<commit::tail_view> tail = co_await patiently(clock, random, options.give_up_after(), read_tail);
+    result<commit::tail_view> tail = co_await commit::await_tail<Codecs>(store, stream, clock, random, options.give_up_after(), seen);
     if (tail && step > tail->version->summary.next_step) {
       // Whoever names this step has seen it in the log: a listing that lags must not pass for the end of the stream.
       const std::uint64_t listed = tail->version->number;
-      auto look_on = [&] { return commit::find_tail_by_number<Codecs>(store, stream, listed); };
-      tail = co_await patiently(clock, random, options.give_up_after(), look_on);
+      tail = co_await commit::await_tail_by_number<Codecs>(store, stream, clock, random, options.give_up_after(), listed);
     }
     if (!tail) co_return in_context(tail.error(), who() + "opening at step " + std::to_string(step));
     const manifest::version& newest = *tail->version;
@@ -504,8 +502,7 @@ struct consumer_core {
       if (!got) co_return in_context(got.error(), where);
       if (!got->found()) {
         // A rank that lags behind what its own group retains.
-        auto read_tail = [&] { return commit::find_tail<Codecs>(store, stream, 0); };
-        result<commit::tail_view> tail = co_await patiently(clock, jitter, options.give_up_after(), read_tail);
+        result<commit::tail_view> tail = co_await commit::await_tail<Codecs>(store, stream, clock, jitter, options.give_up_after(), 0);
         if (tail && step.step < tail->version->summary.trim_step) {
           co_return failure(errc::reclaimed, where + ": the step was reclaimed; the oldest step left is " +
                                                  std::to_string(tail->version->summary.trim_step));

@@ -150,8 +150,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
         self->lead_reason = self->too_far_ahead(bytes);
         if (self->lead_reason.empty()) co_return;
       }
-      auto read = [&] { return commit::find_tail<Codecs>(self->store, self->stream, 0); };
-      result<commit::tail_view> newest = co_await patiently(self->clock, jitter, self->options.give_up_after(), read, self->note_trouble());
+      result<commit::tail_view> newest = co_await self->find_newest(jitter, 0);
       if (!newest) throw error(in_context(newest.error(), "producer " + self->me.producer + " waiting for the groups"));
       {
         const std::lock_guard lock(self->mutex);
@@ -318,12 +317,15 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     co_return co_await commit_until_won();
   }
 
+  // `known`: a version that exists, or 0.
+  asio::awaitable<result<commit::tail_view>> find_newest(random64& jitter, std::uint64_t known) {
+    return commit::await_tail<Codecs>(store, stream, clock, jitter, options.give_up_after(), known, note_trouble());
+  }
+
   // The tail as it is now, and what it says about this producer. False: the producer has stopped.
   asio::awaitable<bool> look(std::string why) {
     const time_point begun = clock.now();
-    const std::uint64_t known = tail.version->number;
-    auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
-    result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
+    result<commit::tail_view> newest = co_await find_newest(random, tail.version->number);
     if (!newest) {
       stop(in_context(newest.error(), why + " for producer " + me.producer));
       co_return false;
@@ -493,8 +495,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
     pause.base(std::chrono::milliseconds(100)).cap(std::chrono::seconds(5));
     for (unsigned attempt = 1;; ++attempt) {
       const time_point begun = clock.now();
-      auto read = [&] { return commit::find_tail<Codecs>(store, stream, known); };
-      result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
+      result<commit::tail_view> newest = co_await find_newest(random, known);
       if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
       saw(std::move(*newest), clock.now());
       known = tail.version->number;
@@ -533,8 +534,7 @@ struct producer_core : producer_state, std::enable_shared_from_this<producer_cor
   }
 
   asio::awaitable<void> throw_if_fenced() {
-    auto read = [&] { return commit::find_tail<Codecs>(store, stream, tail.version->number); };
-    result<commit::tail_view> newest = co_await patiently(clock, random, options.give_up_after(), read, note_trouble());
+    result<commit::tail_view> newest = co_await find_newest(random, tail.version->number);
     if (!newest) throw error(in_context(newest.error(), "opening producer " + options.id()));
     const manifest::producer_entry* now = commit::find_producer(newest->version->summary, me.producer);
     if (!Rules::current(now, me)) throw error(commit::fenced(now, me));

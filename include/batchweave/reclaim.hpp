@@ -97,8 +97,7 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
 
   asio::awaitable<live_ptr> judge() {
     for (unsigned attempt = 0; attempt < 16; ++attempt) {
-      auto read = [&] { return commit::find_tail<Codecs>(store_, stream_, known_); };
-      const result<commit::tail_view> tail = co_await patiently(clock_, random_, limit_, read);
+      const result<commit::tail_view> tail = co_await commit::await_tail<Codecs>(store_, stream_, clock_, random_, limit_, known_);
       if (!tail) throw error(in_context(tail.error(), "reclaiming"));
       known_ = tail->version->number;
       std::shared_ptr<const manifest::version> newest = tail->version;

@@ -118,8 +118,7 @@ asio::awaitable<seal_report> seal(S store, seal_options options) {
   if (!stream) throw error(in_context(stream.error(), "sealing"));
   std::uint64_t known = 0;
   for (unsigned races = 0; races < 16;) {
-    auto read_tail = [&] { return commit::find_tail<Codecs>(store, *stream, known); };
-    const result<commit::tail_view> tail = co_await patiently(clock, random, limit, read_tail);
+    const result<commit::tail_view> tail = co_await commit::await_tail<Codecs>(store, *stream, clock, random, limit, known);
     if (!tail) throw error(in_context(tail.error(), "sealing"));
     const manifest::version& newest = *tail->version;
     known = newest.number;

@@ -164,8 +164,8 @@ TEST_CASE("TR-12 the limit of the operation ends its retries") {
   w.server.on("*").reply(500, "InternalError");
   bw::s3_config c = w.config();
   bw::retry_policy many;
-  many.attempts(1000).base(20ms).cap(20ms);
-  c.retry(many).overall_timeout(300ms);
+  many.attempts(1000).base(100ms).cap(100ms);
+  c.retry(many).overall_timeout(1500ms);
   auto body = [&]() -> asio::awaitable<void> {
     bw::s3_store store(w.io.get_executor(), c);
     const auto got = co_await test::get_text(store, "o", 0, 5);

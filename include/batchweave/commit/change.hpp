@@ -28,8 +28,7 @@ asio::awaitable<result<tail_view>> commit_change(S store, manifest::stream_info 
   std::uint64_t known = 0;
   for (unsigned attempts = 1;; ++attempts) {
     const time_point begun = clock.now();
-    auto read = [&] { return find_tail<Codecs>(store, stream, known); };
-    result<tail_view> newest = co_await patiently(clock, random, limit, read);
+    result<tail_view> newest = co_await await_tail<Codecs>(store, stream, clock, random, limit, known);
     if (!newest) co_return in_context(newest.error(), wanted.what());
     known = newest->version->number;
     if (wanted.landed(*newest->version)) co_return std::move(*newest);

@@ -1,7 +1,10 @@
 // Reading the log: the stream's identity, one version by number, and the newest version in a bounded number of requests.
 #pragma once
 
+#include <batchweave/aio/clock.hpp>
+#include <batchweave/aio/patiently.hpp>
 #include <batchweave/base/error.hpp>
+#include <batchweave/base/random.hpp>
 #include <batchweave/commit/protocol.hpp>
 #include <batchweave/manifest/codec.hpp>
 #include <batchweave/manifest/naming.hpp>
@@ -64,11 +67,11 @@ asio::awaitable<result<log_entry>> read_version(S store, manifest::stream_info s
 }
 
 namespace detail {
-/// The highest existing version number by galloping HEADs from `known` (0, or a version that exists): version keys are dense
-/// and never become absent again, so existence is monotone.
+/// The highest existing version number by galloping HEADs from `low` (0, or a version that exists): version keys are dense
+/// and never become absent again, so existence is monotone. `low` rises with what is found, also when a later HEAD fails: under a
+/// rate limit a search that began anew after each refusal would never end.
 template <object_store S>
-asio::awaitable<result<std::uint64_t>> gallop(S store, std::uint64_t known) {
-  std::uint64_t low = known;
+asio::awaitable<result<std::uint64_t>> gallop(S store, std::uint64_t& low) {
   std::uint64_t step = 1;
   std::uint64_t high = 0;
   for (;;) {
@@ -93,7 +96,7 @@ asio::awaitable<result<std::uint64_t>> gallop(S store, std::uint64_t known) {
 }
 
 template <object_store S>
-asio::awaitable<result<std::uint64_t>> newest_number(S store, std::uint64_t known) {
+asio::awaitable<result<std::uint64_t>> newest_number(S store, std::uint64_t& known) {
   if (!store.capabilities().ordered_list) co_return co_await gallop(store, known);
   const std::string prefix = manifest::log_prefix();
   const std::string after;
@@ -105,17 +108,14 @@ asio::awaitable<result<std::uint64_t>> newest_number(S store, std::uint64_t know
   if (!number) co_return failure(errc::damaged, store.name() + " " + key + ": not a manifest version; remove it from the log");
   co_return *number;
 }
-}  // namespace detail
-
-/// Finds the newest version: LIST 1 + GET 1 on stores with an ordered list, else O(log distance) HEADs from `known` + GET 1.
-/// `known`: the number of any version that is known to exist, or 0.
-template <class Codecs = manifest::builtin_codecs, object_store S>
-asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stream, std::uint64_t known) {
+/// find_tail(); `known` rises with what is found, also when it fails.
+template <class Codecs, object_store S>
+asio::awaitable<result<tail_view>> find_tail_from(S store, manifest::stream_info stream, std::uint64_t& known) {
   for (int attempt = 0; attempt < 8; ++attempt) {
-    result<std::uint64_t> number = co_await detail::newest_number(store, known);
+    result<std::uint64_t> number = co_await newest_number(store, known);
     if (!number) co_return in_context(number.error(), "finding the newest manifest version");
     // A listing that lags behind what was seen is no reason to go back, nor to look at the same tombstone again: look on from there.
-    if (*number < known || (attempt > 0 && *number == known)) number = co_await detail::gallop(store, known);
+    if (*number < known || (attempt > 0 && *number == known)) number = co_await gallop(store, known);
     if (!number) co_return in_context(number.error(), "finding the newest manifest version");
     if (*number == 0) {
       auto first = std::make_shared<const manifest::version>(genesis(stream));
@@ -133,13 +133,38 @@ asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stre
   }
   co_return failure(errc::undecided, store.name() + ": the newest manifest version kept being reclaimed while it was read");
 }
+}  // namespace detail
 
-/// find_tail() without a listing, for whoever knows that there is more than a listing showed: HEADs from `known`, which exists or is 0.
+/// Finds the newest version: LIST 1 + GET 1 on stores with an ordered list, else O(log distance) HEADs from `known` + GET 1.
+/// `known`: the number of any version that is known to exist, or 0.
 template <class Codecs = manifest::builtin_codecs, object_store S>
-asio::awaitable<result<tail_view>> find_tail_by_number(S store, manifest::stream_info stream, std::uint64_t known) {
-  result<std::uint64_t> number = co_await detail::gallop(store, known);
+asio::awaitable<result<tail_view>> find_tail(S store, manifest::stream_info stream, std::uint64_t known) {
+  co_return co_await detail::find_tail_from<Codecs>(store, stream, known);
+}
+
+/// find_tail(), repeated for `limit` while the store's failures are of the kind that passes: patiently(), which calls `told`. An attempt
+/// goes on from where the one before it failed. `random` must outlive the call.
+template <class Codecs = manifest::builtin_codecs, object_store S, class Told>
+asio::awaitable<result<tail_view>> await_tail(S store, manifest::stream_info stream, any_clock clock, random64& random, duration limit,
+                                              std::uint64_t known, Told told) {
+  auto read = [&] { return detail::find_tail_from<Codecs>(store, stream, known); };
+  co_return co_await patiently(clock, random, limit, read, std::move(told));
+}
+
+template <class Codecs = manifest::builtin_codecs, object_store S>
+asio::awaitable<result<tail_view>> await_tail(S store, manifest::stream_info stream, any_clock clock, random64& random, duration limit,
+                                              std::uint64_t known) {
+  return await_tail<Codecs>(std::move(store), std::move(stream), std::move(clock), random, limit, known, [](const failure*) {});
+}
+
+/// await_tail() without a listing, for whoever knows that there is more than a listing showed: HEADs from `known`, which exists or is 0.
+template <class Codecs = manifest::builtin_codecs, object_store S>
+asio::awaitable<result<tail_view>> await_tail_by_number(S store, manifest::stream_info stream, any_clock clock, random64& random,
+                                                        duration limit, std::uint64_t known) {
+  auto look = [&] { return detail::gallop(store, known); };
+  const result<std::uint64_t> number = co_await patiently(clock, random, limit, look);
   if (!number) co_return in_context(number.error(), "finding the newest manifest version");
-  co_return co_await find_tail<Codecs>(store, stream, *number);
+  co_return co_await await_tail<Codecs>(store, stream, clock, random, limit, *number);
 }
 
 /// Reads the stream's identity. Errors: stream_missing; damaged; not_supported when its codec is not among `Codecs`.

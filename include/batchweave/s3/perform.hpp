@@ -152,6 +152,7 @@ inline asio::awaitable<optional_failure> perform(std::shared_ptr<client_state> s
   const retry_policy& policy = s->config.retry();
   const time_point give_up = op.started + policy.total();
   any_clock clock = s->config.clock();
+  optional_failure last;  // why the attempt before failed
   for (unsigned n = 1;;) {
     attempt how;
     optional_failure bad;
@@ -203,6 +204,11 @@ inline asio::awaitable<optional_failure> perform(std::shared_ptr<client_state> s
       if (op.writes && v->fate() == fate::unknown) op.sticky = *bad;
     }
     bad->with_fate(op.writes && op.sticky ? fate::unknown : v->fate());
+    if (last && bad->code() == errc::overall_timeout) {
+      // What the store answered says more than that the time was over during the next try.
+      last->with_fate(bad->fate());
+      co_return last->in(op.describe(*s) + ": gave up during attempt " + std::to_string(n) + ", when the time for the operation was over");
+    }
     const std::string tries = n == 1 ? std::string() : " (attempt " + std::to_string(n) + ")";
     if (!v->retryable()) co_return bad->in(op.describe(*s) + tries);
     const duration wait = s->jitter(n);
@@ -213,6 +219,7 @@ inline asio::awaitable<optional_failure> perform(std::shared_ptr<client_state> s
       co_return bad->in(op.describe(*s) + ": gave up after " + std::to_string(n) + " attempts, because the retries of this client are used up for now");
     }
     co_await clock.wait_for(wait);
+    last = std::move(bad);
     ++n;
     s->retries.fetch_add(1);
     op.replayed = false;
