@@ -31,7 +31,7 @@ class sim_world : protected sim_hooks {
     while (!checker_.violation() && !finished()) {
       if (!time_.step() && !finished()) {
         checker_.violated("liveness: nothing is left to do, but the stream has not ended for everybody" + who_waits());
-      } else if (bucket_.operations() > plan_.faulty_operations + operations_limit || time_.now() - calm_since() > time_limit) {
+      } else if (takes_too_long()) {
         checker_.violated("liveness: after " + std::to_string(bucket_.operations()) + " operations and " + seconds(time_.now()) +
                           " s, long after the last fault, the stream has not ended for everybody" + who_waits());
       }
@@ -246,9 +246,13 @@ class sim_world : protected sim_hooks {
     }
     return true;
   }
-  time_point calm_since() {
-    if (calm() && calm_ == time_point()) calm_ = time_.now();
-    return calm_ == time_point() ? time_.now() : calm_;
+  bool takes_too_long() {
+    if (!calm()) return false;
+    if (calm_ == time_point()) calm_ = time_.now();
+    const duration passed = time_.now() - calm_;
+    const std::uint64_t operations = bucket_.operations() - plan_.faulty_operations;
+    // A pause drawn before the calm runs to its end, while others keep asking.
+    return passed > time_limit || operations > 50 * operations_limit || (operations > operations_limit && passed > 2 * plan_.longest);
   }
   void stop() {
     over_ = true;
