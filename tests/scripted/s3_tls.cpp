@@ -93,29 +93,68 @@ TEST_CASE("TR-12 a TLS handshake that is never answered") {
 
 TEST_CASE("TR-21 certificates that must be refused") {
   s3_world good(tls());
-  const auto refused = [&](s3_world& w, bw::s3_store store) {
+  const auto refused = [&](s3_world& w, bw::s3_store store, const std::string& reason) {
     auto body = [&]() -> asio::awaitable<void> {
       const auto got = co_await test::get_text(store, "o", 0, 1);
       REQUIRE_FALSE(got.has_value());
       CAPTURE(got.error().what());
       CHECK(got.error().code() == bw::errc::tls_failed);
       CHECK(got.error().fate() == bw::fate::did_not_happen);
+      CHECK(got.error().what().find("localhost:" + std::to_string(w.server.port())) != std::string::npos);
+      CHECK(got.error().what().find(reason) != std::string::npos);
+      CHECK(store.client().retries() == 0);
     };
     w.run(body());
     CHECK(w.server.requests().empty());
   };
   SECTION("for another name") {
-    s3_world w(tls("DNS:other.example"));
-    refused(w, w.store);
+    s3_world w(tls("DNS:other.example,DNS:*.localhost,IP:127.0.0.1"));
+    refused(w, w.store, "hostname mismatch");
   }
   SECTION("expired") {
     s3_world w(tls("DNS:localhost,IP:127.0.0.1", -1));
-    refused(w, w.store);
+    refused(w, w.store, "certificate has expired");
   }
-  SECTION("of an unknown authority") {
+  SECTION("its own authority, which nobody trusts") {
     s3_world w(tls());
-    refused(w, w.store_that_trusts(good));
+    refused(w, w.store_that_trusts(good), "AWS_CA_BUNDLE");
   }
+}
+
+TEST_CASE("TR-21 a server with several certificates shows the one for the name it is asked for, and an address is asked for by no name") {
+  std::string host, refused, default_names = "DNS:default.test,IP:127.0.0.1";
+  SECTION("one name") { host = "one.test"; }
+  SECTION("another name, under a wildcard") { host = "a.two.test"; }
+  SECTION("a wildcard stands for one label") { host = "a.b.two.test", refused = "hostname mismatch"; }
+  SECTION("a name without a certificate of its own gets the default one, which does not fit") { host = "three.test", refused = "hostname mismatch"; }
+  SECTION("an address") { host = "127.0.0.1"; }
+  SECTION("an address that the certificate does not have") {
+    host = "127.0.0.1", refused = "IP address mismatch";
+    default_names = "DNS:127.0.0.1,IP:127.0.0.2";
+  }
+  const auto by_default = bw::testing::s3_certificate::make(default_names);
+  const auto one = bw::testing::s3_certificate::make("DNS:one.test"), wild = bw::testing::s3_certificate::make("DNS:*.two.test");
+  bw::testing::s3_server_options options;
+  options.tls(by_default).tls("one.test", one).tls("a.two.test", wild).tls("a.b.two.test", wild);
+  s3_world w(options);
+  w.server.put_object("o", "bytes");
+  const test::temporary_file all(by_default.certificate() + one.certificate() + wild.certificate());
+  auto body = [&]() -> asio::awaitable<void> {
+    bw::s3_config c = w.config();
+    c.endpoint(w.server.endpoint(host)).ca_file(all.path());
+    c.lookup([](const std::string&) { return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()}; });
+    bw::s3_store store(w.io.get_executor(), c);
+    const auto got = co_await test::get_text(store, "o", 0, 5);
+    CAPTURE(host, got.has_value() ? std::string() : got.error().what());
+    CHECK(got.has_value() == refused.empty());
+    if (got) CHECK(*got == "bytes");
+    if (!got) CHECK(got.error().code() == bw::errc::tls_failed);
+    if (!got) CHECK(got.error().what().find(host + ":") != std::string::npos);
+    if (!got) CHECK(got.error().what().find(refused) != std::string::npos);
+  };
+  w.run(body());
+  const bool address = host.starts_with("127.");
+  CHECK(w.server.server_names() == std::vector<std::string>{address ? std::string() : host});
 }
 
 TEST_CASE("services rule 2: over TLS too, an answer that comes before the body was read counts") {

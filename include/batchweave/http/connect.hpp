@@ -115,7 +115,7 @@ inline asio::awaitable<std::optional<failure>> connect(connection& c, name_cache
       if (ec == asio::error::operation_aborted) throw_cancelled();
       // A peer that hangs up in the handshake is a passing fault; a certificate that does not fit is not.
       const bool passing = ec == asio::error::eof || ec == asio::error::connection_reset || ec == asio::ssl::error::stream_truncated;
-      co_return failure(passing ? errc::connect_failed : errc::tls_failed, "TLS handshake with " + peer + ": " + ec.message())
+      co_return failure(passing ? errc::connect_failed : errc::tls_failed, "TLS handshake with " + peer + ": " + tls_problem(c.tls(), ec))
           .with_fate(fate::did_not_happen);
     }
   }

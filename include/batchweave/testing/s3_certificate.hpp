@@ -2,12 +2,15 @@
 #pragma once
 
 #include <batchweave/base/config.hpp>
+#include <batchweave/base/hex.hpp>
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include <array>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -37,7 +40,12 @@ class s3_certificate {
     X509_gmtime_adj(X509_getm_notAfter(x.get()), 86400L * days);
     X509_set_pubkey(x.get(), key.get());
     X509_NAME* name = X509_get_subject_name(x.get());
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("batchweave test"), -1, -1, 0);
+    // A client that trusts several of them finds the right one by its name.
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned digest_size = 0;
+    if (X509_pubkey_digest(x.get(), EVP_sha256(), digest.data(), &digest_size) == 0) throw std::runtime_error("OpenSSL could not hash a key");
+    const std::string common_name = "batchweave test " + to_hex(std::as_bytes(std::span(digest)).first(8));
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(common_name.c_str()), -1, -1, 0);
     X509_set_issuer_name(x.get(), name);
     const auto extend = [&](int nid, const char* value) {
       const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)> e(checked(X509V3_EXT_conf_nid(nullptr, nullptr, nid, value)),

@@ -180,6 +180,11 @@ class s3_server {
     const std::lock_guard lock(state_->script->mutex);
     return state_->accepted;
   }
+  /// The name each TLS handshake asked for (SNI), in order; empty where it named none.
+  std::vector<std::string> server_names() const {
+    const std::lock_guard lock(state_->script->mutex);
+    return state_->server_names;
+  }
   /// PUT and PART requests that came with neither a signed hash nor a checksum: their body could be cut off unnoticed.
   std::uint64_t unprotected_writes() const {
     const std::lock_guard lock(state_->script->mutex);
@@ -213,12 +218,26 @@ class s3_server {
       objects.unordered = options.unordered();
       objects.min_part = options.min_part();
       objects.create_bucket(options.bucket());
-      if (!options.certificate().empty()) {
-        const std::string& chain = options.certificate().certificate();
-        const std::string& key = options.certificate().key();
-        tls.use_certificate_chain(asio::buffer(chain));
-        tls.use_private_key(asio::buffer(key), asio::ssl::context::pem);
+      if (options.certificate().empty()) return;
+      show(tls, options.certificate());
+      for (const auto& [name, certificate] : options.named_certificates()) show(named_tls.try_emplace(name, asio::ssl::context::tls_server).first->second, certificate);
+      SSL_CTX_set_tlsext_servername_callback(tls.native_handle(), &state::choose);
+      SSL_CTX_set_tlsext_servername_arg(tls.native_handle(), this);
+    }
+    static void show(asio::ssl::context& where, const s3_certificate& c) {
+      where.use_certificate_chain(asio::buffer(c.certificate()));
+      where.use_private_key(asio::buffer(c.key()), asio::ssl::context::pem);
+    }
+    static int choose(SSL* ssl, int*, void* self) {
+      state& s = *static_cast<state*>(self);
+      const char* const name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+      {
+        const std::lock_guard lock(s.script->mutex);
+        s.server_names.emplace_back(name ? name : "");
       }
+      const auto at = s.named_tls.find(name ? name : "");
+      if (at != s.named_tls.end()) SSL_set_SSL_CTX(ssl, at->second.native_handle());
+      return SSL_TLSEXT_ERR_OK;
     }
     void listen() {
       const tcp::endpoint here(asio::ip::address_v4::loopback(), 0);
@@ -251,13 +270,14 @@ class s3_server {
     const s3_server_options options;
     s3_identity identity;
     asio::ssl::context tls{asio::ssl::context::tls_server};
+    std::map<std::string, asio::ssl::context> named_tls;
     tcp::acceptor acceptor;
     std::uint16_t port = 0;
     const std::shared_ptr<detail::s3_script_state> script;  // its mutex guards everything below
     s3_objects objects;
     std::list<std::shared_ptr<connection>> connections;
     std::vector<std::shared_ptr<s3_request>> requests;
-    std::vector<std::string> errors;
+    std::vector<std::string> errors, server_names;
     std::uint64_t accepted = 0, unprotected = 0;
     unsigned close_next = 0, mute_next = 0;
     std::chrono::seconds offset{0};

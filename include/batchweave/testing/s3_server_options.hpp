@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -30,8 +31,11 @@ class s3_server_options {
 
   /// Speaks TLS with this certificate; default plain HTTP.
   s3_server_options& tls(s3_certificate c) { certificate_ = std::move(c); return *this; }
+  /// Shows this one instead to clients that ask for `name` (SNI). Repeat for several; tls() with the default one is needed too.
+  s3_server_options& tls(std::string name, s3_certificate c) { named_[std::move(name)] = std::move(c); return *this; }
 
   const s3_certificate& certificate() const noexcept { return certificate_; }
+  const std::map<std::string, s3_certificate>& named_certificates() const noexcept { return named_; }
   const s3_identity& identity() const noexcept { return identity_; }
   bool check_signatures() const noexcept { return check_; }
   const std::string& bucket() const noexcept { return bucket_; }
@@ -42,6 +46,7 @@ class s3_server_options {
  private:
   s3_identity identity_;
   s3_certificate certificate_;
+  std::map<std::string, s3_certificate> named_;
   bool check_ = true, unordered_ = false;
   std::string bucket_ = "test";
   std::size_t page_limit_ = 1000;
