@@ -315,10 +315,13 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
 
   // ---- tombstones ------------------------------------------------------------------------------------------------
 
+  // Versions n with the same n / buried_at_once are buried at once, and no higher ones before all of them are.
+  static constexpr std::uint64_t buried_at_once = 16;
+
   // Dead versions that still have bytes, descending. They lie right below oldest_version, because they are buried in ascending order:
   // a page with nothing but tombstones ends the search, so its cost does not grow with history.
   asio::awaitable<std::vector<object_info>> dead_versions(const commit::liveness<Rules>& live) {
-    constexpr std::size_t tombstones_in_a_row = 64;  // more than are buried at once
+    constexpr std::size_t tombstones_in_a_row = 4 * buried_at_once;
     std::vector<object_info> found;
     if (store_.capabilities().ordered_list) {
       std::string after = manifest::log_key(live.newest().summary.oldest_version);
@@ -358,7 +361,7 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
   class bury_one {
    public:
     explicit bury_one(std::shared_ptr<reclaim_run> r, std::vector<object_info> v) : run(std::move(r)), versions(std::move(v)) {}
-    asio::awaitable<bool> operator()(std::size_t i) { return bury(run, versions[versions.size() - 1 - i]); }
+    asio::awaitable<bool> operator()(std::size_t i) { return bury(run, versions[i]); }
     std::shared_ptr<reclaim_run> run;
     std::vector<object_info> versions;
   };
@@ -381,7 +384,8 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
     }
     if (why) {
       self->failed(remove_failure(key, *why));
-      co_return false;  // what is above stays, so that the next run finds this one
+      self->all_buried_ = false;
+      co_return false;
     }
     ++self->report_.versions.keys;
     self->report_.versions.bytes += version.size();
@@ -397,9 +401,17 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
       }
       co_return;
     }
-    const std::size_t n = versions.size();
-    bury_one job(this->shared_from_this(), std::move(versions));
-    co_await parallel_for(n, options_.keys_per_second() > 0 ? 1 : 16, job);
+    const auto group_of = [](const object_info& v) { return manifest::parse_log_key(v.key()).value_or(0) / buried_at_once; };
+    while (!versions.empty() && all_buried_) {  // where one of a group could not be buried, what is above stays, so that the next run finds it
+      std::vector<object_info> group;
+      while (!versions.empty() && (group.empty() || group_of(versions.back()) == group_of(group.back()))) {
+        group.push_back(std::move(versions.back()));
+        versions.pop_back();
+      }
+      const std::size_t n = group.size();
+      bury_one job(this->shared_from_this(), std::move(group));
+      co_await parallel_for(n, options_.keys_per_second() > 0 ? 1 : n, job);
+    }
   }
 
   // ---- uploads ---------------------------------------------------------------------------------------------------
@@ -443,6 +455,7 @@ class reclaim_run : public std::enable_shared_from_this<reclaim_run<S, Codecs, R
   std::uint64_t known_ = 0;
   time_point pace_{};
   std::vector<doomed> doomed_;
+  bool all_buried_ = true;
 };
 
 }  // namespace detail

@@ -478,3 +478,57 @@ TEST_CASE("S3-10 a key that cannot be removed is reported, not counted, and foun
     CHECK(r.failed_keys == 0);
   }());
 }
+
+TEST_CASE("RC-12 while a dead version cannot be buried, those far above it stay, so that a later run finds it without reading all tombstones") {
+  const bool ordered = GENERATE(true, false);
+  CAPTURE(ordered);
+  test::run([](bool listed_in_order) -> asio::awaitable<void> {
+    struct stubborn_store : bw::memory_store {
+      explicit stubborn_store(bool o) : in_order(o) {}
+      bool in_order;
+      std::shared_ptr<std::string> refuses = std::make_shared<std::string>();
+      bw::store_capabilities capabilities() const noexcept {
+        bw::store_capabilities c;
+        c.ordered_list = in_order;
+        return c;
+      }
+      asio::awaitable<bw::result<bw::put_outcome>> put(std::string key, bw::const_buffers body, bw::put_condition condition) {
+        return put_in(*this, std::move(key), std::move(body), std::move(condition));
+      }
+      static asio::awaitable<bw::result<bw::put_outcome>> put_in(stubborn_store s, std::string key, bw::const_buffers body,
+                                                                 bw::put_condition condition) {
+        if (key != *s.refuses || bw::total_size(body) > 0) co_return co_await static_cast<bw::memory_store&>(s).put(key, body, condition);
+        // The answer takes its time; whoever does not wait for it gets far.
+        for (int i = 0; i < 5000; ++i) co_await asio::post(asio::use_awaitable);
+        co_return bw::failure(bw::errc::access_denied, "AccessDenied").with_fate(bw::fate::did_not_happen);
+      }
+    };
+    stubborn_store memory(listed_in_order);
+    store_t store{memory};
+    co_await make_stream(store);
+    producer_t p = co_await test::open_producer(store, "p");
+    co_await publish(p, "p", 200);
+    *memory.refuses = m::log_key(20);
+    for (int i = 0; i < 3; ++i) {
+      const bw::reclaim_report r = co_await run_reclaim(store);
+      CHECK(r.failed_keys == 1);
+      const auto log = co_await objects(store, "log/");
+      for (const auto& [key, size] : log) {
+        const std::uint64_t number = *m::parse_log_key(key);
+        INFO(number);
+        CHECK((size == 0) == (number < 32 && number != 20));
+      }
+    }
+    memory.refuses->clear();
+    const bw::reclaim_report r = co_await run_reclaim(store);
+    CHECK(r.failed_keys == 0);
+    const auto now = co_await newest(store);
+    const auto log = co_await objects(store, "log/");
+    CHECK(log.size() == now->number);
+    for (const auto& [key, size] : log) {
+      INFO(key);
+      CHECK((size == 0) == (*m::parse_log_key(key) < now->summary.oldest_version));
+    }
+    co_await check_whole(store);
+  }(ordered));
+}

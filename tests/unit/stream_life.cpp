@@ -432,6 +432,44 @@ TEST_CASE("Sealing concurrently, killed anywhere, and merged: the entries of eve
   }
 }
 
+TEST_CASE("A segment that a trim cut through is merged into the next, and sealing goes on") {
+  test::run([]() -> asio::awaitable<void> {
+    bw::memory_store memory;
+    store_t store{memory};
+    co_await make_stream(store);
+    producer_t p = co_await test::open_producer(store, "p");
+    const auto seal_now = [&]() -> asio::awaitable<void> {
+      bw::seal_options o;
+      o.after_versions(1).seed(next_seed());
+      co_await bw::seal(store, o);
+    };
+    co_await publish(p, "p", 8);
+    co_await seal_now();
+    co_await publish(p, "p", 4);
+    co_await seal_now();
+    auto now = co_await newest(store);
+    REQUIRE(now->summary.segments.size() == 2);
+    co_await checkpoint_at(store, "run", 5);
+    bw::reclaim_options only_trim = quick_reclaim();
+    only_trim.seal_after(1000);
+    co_await bw::reclaim(store, only_trim);
+    co_await publish(p, "p", 12);
+    const auto before = co_await objects(store, "seg/");
+    co_await seal_now();
+    now = co_await newest(store);
+    CHECK(now->summary.trim_step == 5);
+    CHECK(now->summary.sealed_step == 24);
+    REQUIRE(now->summary.segments.size() == 1);
+    CHECK(now->summary.segments.front().first == 5);
+    CHECK(now->summary.segments.front().end == 24);
+    CHECK((co_await objects(store, "seg/")).size() == before.size() + 1);  // one try
+    co_await check_whole(store);
+    co_await run_reclaim(store);
+    CHECK((co_await objects(store, "seg/")).size() == 1);
+    co_await check_whole(store);
+  }());
+}
+
 TEST_CASE("A consumer walks from segments into the versions and stays right while both are merged and buried under it") {
   test::run([]() -> asio::awaitable<void> {
     world w;

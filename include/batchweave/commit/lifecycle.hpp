@@ -283,12 +283,13 @@ class seal_steps {
   result<manifest::version> propose(const manifest::version& newest, id128 nonce, std::int64_t unix_ns) const {
     manifest::version v = detail::successor(newest, nonce, unix_ns);
     manifest::summary& s = v.summary;
-    const auto overlaps = [&](const manifest::segment_ref& g) { return g.end > made_.first && g.first < made_.first; };
+    // One that a trim cut through is covered all the same: what lies below `made` is given up.
+    const auto overlaps = [&](const manifest::segment_ref& g) { return g.end > made_.first && g.first < made_.first && made_.first > s.trim_step; };
     if (made_.first > std::max(s.sealed_step, s.trim_step) || made_.end > s.next_step ||
         std::any_of(s.segments.begin(), s.segments.end(), overlaps)) {
       return failure(errc::object_changed, "steps were sealed by somebody else meanwhile").with_fate(fate::did_not_happen);
     }
-    std::erase_if(s.segments, [&](const manifest::segment_ref& g) { return g.first >= made_.first; });
+    std::erase_if(s.segments, [&](const manifest::segment_ref& g) { return g.end > made_.first; });
     if (made_.end > s.trim_step) s.segments.push_back(made_);
     s.sealed_step = made_.end;
     s.oldest_version = std::max(s.oldest_version, next_version_);
