@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+namespace bw = batchweave;
 namespace sim = batchweave::testing;
 
 namespace {
@@ -73,6 +74,37 @@ outcome run(const campaign& c) {
   return all;
 }
 
+// Long runs with the seeds S, S+1, ..., on as many threads.
+void soak(const campaign& c, double hours, bench::report& report) {
+  const bw::duration length(static_cast<bw::duration::rep>(hours * 3600e9));
+  std::vector<sim::sim_result> results(c.histories);
+  std::atomic<std::size_t> next{0};
+  const bench::stopwatch time;
+  const auto work = [&] {
+    for (std::size_t i = next.fetch_add(1); i < results.size(); i = next.fetch_add(1)) {
+      results[i] = sim::run_history<world>(sim::sim_plan::soak(c.first_seed + i, length), c.plant);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned t = 1; t < c.threads; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& t : threads) t.join();
+  sim::sim_counts all;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    sim::sim_result& r = results[i];
+    const std::string which = "seed " + std::to_string(c.first_seed + i) + ": ";
+    report.add(which + "simulated time", std::chrono::duration<double>(r.virtual_time).count() / 3600, "h");
+    report.add(which + "steps", static_cast<double>(r.counts.steps), "");
+    report.add(which + "bytes after a reclaim over the window's, worst", r.bytes_over_window, "x", 1.1);
+    report.expect(!r.violation, which + "no invariant is broken" + (r.violation ? "; " + *r.violation : ""));
+    report.expect(static_cast<double>(r.counts.steps) >= 100'000 * hours / 24, which + "100,000 steps a day");
+    report.expect(r.bytes_over_window > 0 && r.bytes_over_window <= 1.1, which + "the bucket holds at most 1.1 times the window");
+    all.add(r.counts);
+  }
+  report.add("wall time", time.wall(), "s");
+  all.each([&](const std::string& name, std::uint64_t& v) { report.add(name, static_cast<double>(v), ""); });
+}
+
 // True when the planted bug was found.
 bool find_plant(campaign c, sim::sim_plant plant, bool trace, bench::report& report) {
   c.plant = plant;
@@ -95,19 +127,28 @@ bool find_plant(campaign c, sim::sim_plant plant, bool trace, bench::report& rep
 int main(int argc, char** argv) {
   bench::arguments args(argc, argv,
                         "simulate [--histories N] [--seconds S] [--seed S] [--plant NAME|all] [--threads T] [--trace] [--json FILE]\n"
+                        "simulate --soak-hours H [--histories N] [--seed S] [--threads T] [--json FILE]\n"
                         "  Runs histories with the seeds S, S+1, ... and holds each against the invariants of the protocol.\n"
                         "  --seconds S  stops after S seconds    --trace  prints every event of the one history (or of the shrunk ones)\n"
                         "  --plant      looks for a planted bug; all: for each of them\n"
+                        "  --soak-hours H  N runs (2) of H hours of simulated time each, with everything that a long run meets\n"
                         "  exit status: 0 clean (or every planted bug found), 1 a violation (or a planted bug not found)");
   campaign c;
   c.first_seed = args.count("seed", 1);
   const std::string plant = args.text("plant");
-  c.histories = args.count("histories", plant.empty() ? 100'000 : 10'000);
+  const double soak_hours = args.number("soak-hours", 0);
+  c.histories = args.count("histories", soak_hours > 0 ? 2 : plant.empty() ? 100'000 : 10'000);
   c.seconds = args.number("seconds", 0);
   c.threads = static_cast<unsigned>(args.count("threads", std::max(1u, std::thread::hardware_concurrency())));
   const bool trace = args.flag("trace");
   bench::report report("simulated histories", args.text("json"));
   args.done();
+
+  if (soak_hours > 0) {
+    soak(c, soak_hours, report);
+    report.write();
+    return report.all_kept() ? 0 : 1;
+  }
 
   if (!plant.empty()) {
     bool all_found = true;

@@ -26,7 +26,8 @@ namespace batchweave::testing {
 /// stays. Not thread safe.
 class sim_checker {
  public:
-  explicit sim_checker(manifest::stream_info stream) : stream_(std::move(stream)) {}
+  /// `slice_bytes`: the least that a slice holds.
+  explicit sim_checker(manifest::stream_info stream, std::size_t slice_bytes = 0) : stream_(std::move(stream)), slice_bytes_(slice_bytes) {}
 
   const std::optional<std::string>& violation() const noexcept { return violation_; }
   void violated(std::string what) {
@@ -36,10 +37,10 @@ class sim_checker {
   // ---- what a batch holds: a pure function, so that every reader can tell right bytes from wrong ones --------------------------------
 
   /// Bytes of slice `k` of the batch that holds item `item` of `producer`'s input, published by incarnation `process`.
-  static std::string content(std::string_view producer, std::uint64_t item, std::uint32_t process, std::uint32_t k) {
+  std::string content(std::string_view producer, std::uint64_t item, std::uint32_t process, std::uint32_t k) const {
     std::string text = std::string(producer) + "/" + std::to_string(item) + "/" + std::to_string(process) + "/" + std::to_string(k) + "/";
     random64 r(item * 1000003 + process * 101 + k);
-    text.resize(text.size() + r() % 24, static_cast<char>('a' + r() % 26));
+    text.resize(std::max(slice_bytes_, text.size()) + r() % 24, static_cast<char>('a' + r() % 26));
     return text;
   }
   static std::string state_after(std::uint64_t item, std::uint32_t process) {
@@ -58,7 +59,7 @@ class sim_checker {
                       n(at->second));
     }
     std::string expected;
-    if (next_seq > 0) {
+    if (next_seq > 0 && !state_given_up_.contains({producer, epoch})) {
       const placed& last = producers_[producer].batches[next_seq - 1];
       expected = published_[{producer, last.epoch, next_seq - 1}].state;
     }
@@ -190,7 +191,7 @@ class sim_checker {
     if (const auto name = manifest::parse_tgb_key(key)) {
       const producer_model& p = producers_[name->producer];
       const bool in_log = name->seq < p.batches.size() && p.batches[name->seq].epoch == name->epoch;
-      const bool last = in_log && name->seq + 1 == p.batches.size();
+      const bool last = in_log && name->seq + 1 == p.batches.size() && !p.given_up;
       if (in_log ? !last && p.batches[name->seq].step < s.trim_step : name->epoch < p.epoch) violated("reclaim left " + key);
     } else if (const auto number = manifest::parse_log_key(key)) {
       if (*number < s.oldest_version && size > 0) violated("reclaim left version " + n(*number) + ", the oldest retained is " + n(s.oldest_version));
@@ -210,7 +211,19 @@ class sim_checker {
   bool stream_closed() const noexcept { return closed_; }
   const manifest::version& newest() const noexcept { return newest_; }
   std::uint64_t committed(const std::string& producer) { return producers_[producer].batches.size(); }
-  bool finished(const std::string& producer) { return producers_[producer].finished; }
+  /// Nobody waits for it any more.
+  bool finished(const std::string& producer) { return producers_[producer].finished || producers_[producer].retired; }
+  /// Bytes of batches in `objects` that are not in the log and may still come into it.
+  std::uint64_t in_flight(const sim_bucket::objects_map& objects) const {
+    std::uint64_t sum = 0;
+    const std::string prefix = manifest::tgb_prefix();
+    for (auto at = objects.lower_bound(prefix); at != objects.end() && at->first.starts_with(prefix); ++at) {
+      const auto name = manifest::parse_tgb_key(at->first);
+      const auto p = name ? producers_.find(name->producer) : producers_.end();
+      if (p != producers_.end() && name->epoch == p->second.epoch && name->seq >= p->second.batches.size()) sum += at->second.body->size();
+    }
+    return sum;
+  }
   /// Hash of the bytes of version `number`; 0 when it was never written.
   std::uint64_t version_hash(std::uint64_t number) const {
     return number >= 1 && number <= hashes_.size() ? hashes_[number - 1] : 0;
@@ -232,6 +245,7 @@ class sim_checker {
     std::uint64_t epoch = 0;
     id128 owner;
     bool finished = false, retired = false;
+    bool given_up = false;        // retired after its last batch: its state is gone
     std::vector<placed> batches;  // by seq
   };
   struct step_model {
@@ -283,13 +297,18 @@ class sim_checker {
       p.owner = e.owner;
       p.finished = p.retired = false;
       opened_[{e.producer, e.epoch}] = p.batches.size();
+      if (p.given_up) state_given_up_.insert({e.producer, e.epoch});
     } else if (e.kind == kind::producer_finished) {
       producer_model& p = producers_[e.producer];
       if (e.epoch != p.epoch || e.owner != p.owner) return violated("I4: " + which + " ends producer " + e.producer + " with epoch " + n(e.epoch) + ", its epoch is " + n(p.epoch));
       p.finished = true;
       finished_once_.insert({e.producer, e.epoch});
     } else if (e.kind == kind::producer_retired) {
-      producers_[e.producer].retired = true;
+      producer_model& p = producers_[e.producer];
+      if (e.epoch != p.epoch + 1) return violated("I4: " + which + " retires producer " + e.producer + " with epoch " + n(e.epoch) + " after " + n(p.epoch));
+      p.epoch = e.epoch;
+      p.owner = e.owner;
+      p.retired = p.given_up = true;
     } else if (e.kind == kind::checkpoint_complete) {
       checkpoint_completed(which, v, e);
     } else if (e.kind == kind::rolled_back) {
@@ -367,6 +386,7 @@ class sim_checker {
     where.step = steps_.size();
     where.epoch = e.epoch;
     p.batches.push_back(where);
+    p.given_up = false;
     step_model s;
     s.producer = e.producer;
     s.epoch = e.epoch;
@@ -404,7 +424,7 @@ class sim_checker {
       const producer_model& p = producers_[e.id];
       if (e.epoch != p.epoch || e.owner != p.owner) violated("I4: " + which + " gives producer " + e.id + " epoch " + n(e.epoch) + ", the log gave it " + n(p.epoch));
       if (e.next_seq != p.batches.size()) return violated("I3: " + which + " gives producer " + e.id + " next_seq " + n(e.next_seq) + ", the log has " + n(p.batches.size()));
-      if (e.next_seq > 0 && (e.last_tgb.seq + 1 != e.next_seq || e.last_tgb.epoch != p.batches.back().epoch)) violated("I3: " + which + " names a wrong last batch of producer " + e.id);
+      if (e.next_seq > 0 && !p.given_up && (e.last_tgb.seq + 1 != e.next_seq || e.last_tgb.epoch != p.batches.back().epoch)) violated("I3: " + which + " names a wrong last batch of producer " + e.id);
       if (e.finished != p.finished) violated("I2: " + which + (e.finished ? " ends" : " revives") + " producer " + e.id + " without an event");
     }
   }
@@ -419,18 +439,19 @@ class sim_checker {
     const std::uint64_t step = p.batches[name.seq].step;
     if (step >= newest_.summary.trim_step) {
       violated("I6: " + key + " was removed; it is step " + n(step) + " and the trim step is " + n(newest_.summary.trim_step));
-    } else if (name.seq + 1 == p.batches.size()) {
+    } else if (name.seq + 1 == p.batches.size() && !p.given_up) {
       violated("I3: " + key + " was removed; it holds the state of producer " + name.producer);
     }
   }
 
   manifest::stream_info stream_;
+  std::size_t slice_bytes_;
   std::optional<std::string> violation_;
   std::map<std::string, producer_model, std::less<>> producers_;
   std::vector<step_model> steps_;
   std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, publication> published_;
   std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> opened_;  // producer, epoch -> batches in the log then
-  std::set<std::pair<std::string, std::uint64_t>> finished_once_;
+  std::set<std::pair<std::string, std::uint64_t>> finished_once_, state_given_up_;  // producer, epoch
   std::set<std::string, std::less<>> durable_;
   std::map<std::tuple<std::string, std::uint64_t, std::string, std::uint64_t>, std::set<std::uint32_t>> marks_;
   std::set<std::tuple<std::string, std::string, std::uint64_t>> completed_;

@@ -36,11 +36,12 @@ enum class sim_trouble : std::uint8_t {
   own_412,         ///< 412 on one's own conditional put that was applied
   reset,           ///< the answer of a get breaks off
   lag,             ///< a listing that does not show the newest keys
-  slow             ///< a slow answer
+  slow,            ///< a slow answer
+  some_keys        ///< a removal of several keys that fails for some of them
 };
-inline constexpr std::array<std::string_view, 13> sim_trouble_names{"none", "503 slow down", "500 not applied", "500 applied",  "lost request",
+inline constexpr std::array<std::string_view, 14> sim_trouble_names{"none", "503 slow down", "500 not applied", "500 applied",  "lost request",
                                                                     "lost reply", "late landing put", "no connection", "409 conflict", "own 412",
-                                                                    "reset in mid-body", "lagging list", "slow"};
+                                                                    "reset in mid-body", "lagging list", "slow", "removal of some keys fails"};
 
 /// The description of a history. Two runs of one plan are the same history; dropping parts of it leaves the rest as it was.
 class sim_plan {
@@ -78,7 +79,7 @@ class sim_plan {
     trouble_rate = one_of(0.0, 0.01, 0.03, 0.08, 0.2);
     mishap_rate = one_of(0.0, 0.01, 0.03, 0.1);
     faulty_operations = 30 + r() % 500;
-    for (std::size_t i = 1; i < sim_trouble_names.size(); ++i) enabled_trouble[i] = r() % 2 == 0;
+    for (std::size_t i = 1; i <= static_cast<std::size_t>(sim_trouble::slow); ++i) enabled_trouble[i] = r() % 2 == 0;
     for (std::size_t i = 1; i < sim_mishap_names.size(); ++i) enabled_mishap[i] = r() % 2 == 0;
     // Deciding on a checkpoint by an old listing would be a matter of the store's promise (listings are consistent), not of the protocol.
     if (reclaimers > 0) enabled_trouble[static_cast<std::size_t>(sim_trouble::lag)] = false;
@@ -88,6 +89,43 @@ class sim_plan {
       const std::uint64_t first = r() % 400;
       storms.emplace_back(first, first + 5 + r() % 60);
     }
+    enabled_trouble[static_cast<std::size_t>(sim_trouble::some_keys)] = r() % 2 == 0;
+    if (groups > 1 && reclaimers > 0 && r() % 2) leaves_at = 1 + r() % 8;
+    if (producers > 1 && !round_robin && r() % 4 == 0) retires_after = duration(static_cast<duration::rep>(1e9 * r.uniform(1, 60)));
+  }
+
+  /// A run of `length` with everything that a long run meets: four producers, one of which is given up half way, a training run and an
+  /// evaluation that leaves, two reclaimers, faults and crashes until the end. About 2 steps a second.
+  static sim_plan soak(std::uint64_t from, duration length) {
+    sim_plan p(from);
+    p.runs_for = length;
+    p.slice_bytes = 4096;
+    p.slices = 4;
+    p.batches.assign(4, 0);
+    p.policy.clear();
+    random64 r = p.draws(3);
+    for (std::size_t i = 0; i < p.batches.size(); ++i) p.policy.push_back(static_cast<unsigned>(r() % 6));
+    p.ranks = p.groups = p.reclaimers = 2;
+    p.round_robin = p.json = false;
+    p.seal_after = 32;
+    p.checkpoints_kept = 2;
+    p.checkpoint_every = 64;
+    p.uploads_in_flight = 2;
+    p.poll = std::chrono::milliseconds(500);
+    p.longest = std::chrono::minutes(10);
+    p.patience = std::chrono::minutes(10);
+    p.think = std::chrono::seconds(1);
+    p.trouble_rate = 0.01;
+    p.mishap_rate = 0.001;
+    p.enabled_trouble.fill(true);
+    p.enabled_trouble[static_cast<std::size_t>(sim_trouble::lag)] = false;
+    p.enabled_mishap.fill(true);
+    p.log_requests_per_second.reset();
+    p.storms.clear();
+    for (std::uint64_t i = 1; i <= 100; ++i) p.storms.emplace_back(i * 30'000, i * 30'000 + 60);
+    p.leaves_at = 64 + static_cast<std::uint64_t>(std::chrono::duration<double>(length).count() / 4);
+    p.retires_after = length / 2;
+    return p;
   }
 
   std::uint64_t seed;
@@ -106,6 +144,10 @@ class sim_plan {
   std::array<bool, sim_mishap_names.size()> enabled_mishap{};
   std::vector<std::pair<std::uint64_t, std::uint64_t>> storms;  ///< operations of the world in which most requests fail
   std::optional<double> log_requests_per_second;
+  std::uint64_t leaves_at = 0;   ///< step at which the last group is done and leaves; 0: it does not
+  duration retires_after{0};     ///< the last producer is given up then; 0: it is not
+  duration runs_for{0};          ///< producers go on, and faults too, for so long; 0: `batches` and `faulty_operations` say it
+  std::size_t slice_bytes = 0;   ///< at least
   std::set<std::uint64_t> suppressed;  ///< faults that do not happen, by fault_id
   std::set<unsigned> absent;           ///< roles that never start: producers first, then the reclaimers, then the ranks of each group
 
@@ -121,8 +163,13 @@ class sim_plan {
     return r;
   }
 
-  sim_mishap mishap_of(const sim_request& request, std::uint64_t world_operations, random64& r) const {
-    if (world_operations > faulty_operations || r.uniform() >= mishap_rate) return sim_mishap::none;
+  /// Nothing goes wrong any more.
+  bool calm(std::uint64_t world_operations, duration passed) const {
+    return runs_for > duration(0) ? passed >= runs_for : world_operations > faulty_operations;
+  }
+
+  sim_mishap mishap_of(const sim_request& request, random64& r) const {
+    if (r.uniform() >= mishap_rate) return sim_mishap::none;
     const auto what = static_cast<std::size_t>(1 + r() % (sim_mishap_names.size() - 1));
     if (!enabled_mishap[what] || suppressed.contains(fault_id(request, true))) return sim_mishap::none;
     return static_cast<sim_mishap>(what);
@@ -130,12 +177,11 @@ class sim_plan {
 
   /// Trouble that has no meaning for the operation does not happen.
   sim_trouble trouble_of(const sim_request& request, std::uint64_t world_operations, random64& r) const {
-    if (world_operations > faulty_operations) return sim_trouble::none;
     const bool storm = std::any_of(storms.begin(), storms.end(), [&](const auto& s) {
       return s.first <= world_operations && world_operations < s.second;
     });
     if (r.uniform() >= (storm ? 0.7 : trouble_rate)) return sim_trouble::none;
-    std::array<sim_trouble, 13> possible{};
+    std::array<sim_trouble, sim_trouble_names.size()> possible{};
     std::size_t n = 0;
     for (std::size_t i = 1; i < enabled_trouble.size(); ++i) {
       const auto t = static_cast<sim_trouble>(i);
@@ -169,6 +215,7 @@ class sim_plan {
       case sim_trouble::reset: return sim_fault(kind::reset_body, errc::connection_lost, fate::unknown, duration(0));
       case sim_trouble::lag: return sim_fault(kind::lag, errc::bug, fate::unknown, timeout);
       case sim_trouble::slow: return sim_fault(kind::slow, errc::bug, fate::unknown, timeout);
+      case sim_trouble::some_keys: return sim_fault(kind::some_keys, errc::bug, fate::unknown, duration(0));
     }
     return sim_fault();
   }
@@ -183,7 +230,10 @@ class sim_plan {
     if (shares) text += ", cooperative";
     if (!ordered) text += ", unordered listings";
     if (reclaimers) text += ", " + std::to_string(reclaimers) + " reclaimers, checkpoints every " + std::to_string(checkpoint_every) + " steps";
-    text += ", faults in the first " + std::to_string(faulty_operations) + " operations";
+    if (leaves_at) text += ", the last group leaves at step " + std::to_string(leaves_at);
+    if (retires_after > duration(0)) text += ", the last producer is given up";
+    if (runs_for == duration(0)) text += ", faults in the first " + std::to_string(faulty_operations) + " operations";
+    else text += ", for " + std::to_string(std::chrono::duration<double>(runs_for).count() / 3600) + " h";
     if (!suppressed.empty() || !absent.empty()) {
       text += ", without " + std::to_string(suppressed.size()) + " of the faults and " + std::to_string(absent.size()) + " of the roles";
     }
@@ -198,6 +248,7 @@ class sim_plan {
       case sim_trouble::late: return r.verb == op::put || r.verb == op::remove;
       case sim_trouble::reset: return r.verb == op::get;
       case sim_trouble::lag: return r.verb == op::list;
+      case sim_trouble::some_keys: return r.verb == op::remove && r.keys.size() > 1;
       default: return true;
     }
   }

@@ -22,6 +22,7 @@ class sim_counts {
   std::uint64_t opened = 0, restored = 0, fenced = 0, undecided = 0, gave_up = 0, closed = 0, stream_was_closed = 0, restarts = 0;
   std::uint64_t delivered = 0, reclaimed = 0, rate_limited = 0, announced = 0;
   std::uint64_t marks = 0, checkpoints = 0, roll_backs = 0, reclaims = 0, trimmed = 0, sealed = 0, removed = 0, buried = 0;
+  std::uint64_t left = 0, retired = 0;
   std::array<std::uint64_t, sim_trouble_names.size()> trouble{};
   std::array<std::uint64_t, sim_mishap_names.size()> mishap{};
 
@@ -53,6 +54,8 @@ class sim_counts {
     f("checkpoint marked by a rank", marks);
     f("checkpoint complete", checkpoints);
     f("group rolled back", roll_backs);
+    f("group left", left);
+    f("producer retired", retired);
     f("reclaim finished", reclaims);
     f("log trimmed", trimmed);
     f("log sealed", sealed);
@@ -78,6 +81,7 @@ class sim_result {
   std::vector<std::string> trace;     ///< one line an event, when asked for
   sim_counts counts;
   duration virtual_time{0};
+  double bytes_over_window = 0;       ///< of a soak: the most that was in the bucket after a reclaim, over the steps that must be there
 };
 
 }  // namespace batchweave::testing

@@ -5,6 +5,7 @@
 #include <batchweave/consumer.hpp>
 #include <batchweave/producer.hpp>
 #include <batchweave/reclaim.hpp>
+#include <batchweave/retire.hpp>
 #include <batchweave/testing/sim_policy.hpp>
 #include <batchweave/testing/sim_world.hpp>
 
@@ -35,7 +36,8 @@ class sim_roles final : public sim_world {
       case role::producer: return produce(me);
       case role::rank: return train(me);
       case role::reclaimer: return reclaim_now_and_then(me);
-      case role::resumer: return resume(me);
+      case role::resumer: return me.of->of->leaving ? leave_stream(me) : resume(me);
+      case role::retirer: return retire_last(me);
       case role::janitor: break;
     }
     return delete_versions(me);
@@ -77,11 +79,12 @@ class sim_roles final : public sim_world {
     checker_.opened(name, epoch, first, state);
     std::uint64_t item = state.empty() || plant_ == sim_plant::forget_state ? 0 : std::stoull(state);
     any_clock clock = options.clock();
-    while (item < plan_.batches[me.of->index]) {
+    const bool was_retired = state.empty() && first > 0;  // it was on its way when it was given up: there is nothing to go on from
+    while (!was_retired && (item < plan_.batches[me.of->index] || goes_on())) {
       checker_.publishes(name, epoch, producer.next_seq(), item, number);
       std::vector<byte_buffer> slices;
       for (std::uint32_t k = 0; k < plan_.slices; ++k) {
-        const std::string text = sim_checker::content(name, item, number, k);
+        const std::string text = checker_.content(name, item, number, k);
         slices.push_back(byte_buffer::copy_of(as_bytes(text)));
       }
       global_batch batch(std::move(slices));
@@ -149,6 +152,9 @@ class sim_roles final : public sim_world {
       ++step;
       if (rank.cursor().next_step() != step) checker_.violated("I2: the cursor of " + name + " says " + std::to_string(rank.cursor().next_step()));
       if (!me.superseded) it.used = std::max(it.used, step);
+      if (it.of->leaves_at && step >= it.of->leaves_at && !me.superseded) {
+        time_.after(duration(0), [this, g = it.of] { leave(*g); });
+      }
       if (!marks && r() % 2) it.cursor = step;
       if (marks && step % plan_.checkpoint_every == 0) {
         if (!me.superseded) {
@@ -197,6 +203,36 @@ class sim_roles final : public sim_world {
     is_back(g, step, handle.generation(), at.has_value());
   }
 
+  asio::awaitable<void> leave_stream(instance& me) {
+    group& g = *me.of->of;
+    random64 r = plan_.draws(0xbac0 + me.process.number());
+    sim_store store(bucket_, &me.process);
+    checkpoint_options settings = checkpoint_settings(g.name, me, r());
+    auto handle = co_await open_checkpoints(store, settings);
+    co_await handle.leave();
+    ++counts_.left;
+    note([&] { return g.name + " has left"; });
+    me.of->done = true;
+  }
+
+  // ---- an operator ----------------------------------------------------------------------------------------------------------------
+
+  asio::awaitable<void> retire_last(instance& me) {
+    any_clock clock{sim_clock(time_, &me.process)};
+    retire_options options("p" + std::to_string(me.of->index));
+    options.clock(clock).seed(plan_.seed ^ me.process.number()).give_up_after(plan_.patience);
+    for (;;) {
+      sim_store store(bucket_, &me.process);
+      const auto done = co_await as_result(retire(store, options));
+      if (done) break;
+      if (done.error().code() != errc::invalid_argument) throw error(done.error());
+      co_await clock.wait_for(std::chrono::seconds(1));  // it has not opened yet
+    }
+    ++counts_.retired;
+    note([&] { return options.producer() + " is given up"; });
+    me.of->done = true;
+  }
+
   // ---- reclaim ------------------------------------------------------------------------------------------------------------------
 
   asio::awaitable<void> reclaim_now_and_then(instance& me) {
@@ -209,10 +245,19 @@ class sim_roles final : public sim_world {
       reclaim_options options;
       options.seal_after(plan_.seal_after).give_up_after(plan_.patience).clock(sim_clock(time_, &me.process)).seed(r()).batch(1 + r() % 8);
       sim_store store(bucket_, &me.process);
-      co_await reclaim_planted(store, options);
+      const reclaim_report report = co_await reclaim_planted(store, options);
       ++counts_.reclaims;
+      if (plan_.runs_for > duration(0) && report.failed_keys == 0) measure(report);
       note([&] { return who(me) + " has reclaimed"; });
     }
+  }
+  // The bytes in the bucket over those of the steps from `trim_step` on; a window of a few steps says nothing.
+  void measure(const reclaim_report& report) {
+    const std::uint64_t window = checker_.steps() - report.trim_step;
+    if (window < plan_.checkpoint_every || calm()) return;
+    const std::uint64_t bytes = bucket_.bytes() - checker_.in_flight(bucket_.objects());
+    const double needed = static_cast<double>(window * plan_.slices * plan_.slice_bytes);
+    bytes_over_window_ = std::max(bytes_over_window_, static_cast<double>(bytes) / needed);
   }
   asio::awaitable<reclaim_report> reclaim_planted(sim_store store, reclaim_options options) {
     std::optional<asio::awaitable<reclaim_report>> planted;

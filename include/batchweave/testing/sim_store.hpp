@@ -78,6 +78,7 @@ class sim_fault {
     reset_body,    ///< a get delivers some bytes and then fails with `code`
     lag,           ///< a list does not show what was written within `delay`
     slow,          ///< takes `delay` longer
+    some_keys,     ///< a removal leaves two keys of three, each with a reason of its own
     crash_before,  ///< the process dies before the request is sent
     crash_sent,    ///< the process dies when the request is sent; it may be applied all the same
     crash_applied  ///< the process dies before the answer arrives
@@ -91,8 +92,8 @@ class sim_fault {
   duration delay{0};
   int status = 0;  ///< HTTP status of the failure, 0: none
 };
-inline constexpr std::array<std::string_view, 11> sim_fault_names{"none", "refuse", "fail_applied", "own_412", "late", "reset_body", "lag",
-                                                                   "slow", "crash_before", "crash_sent", "crash_applied"};
+inline constexpr std::array<std::string_view, 12> sim_fault_names{"none", "refuse", "fail_applied", "own_412", "late", "reset_body", "lag",
+                                                                   "slow", "some_keys", "crash_before", "crash_sent", "crash_applied"};
 
 /// Decides faults and watches. Every member is called on the one thread of the simulation.
 class sim_hooks {
@@ -150,6 +151,12 @@ class sim_bucket {
     o.etag = ++writes_;
     o.written = time_->now();
   }
+  /// Of all objects.
+  std::uint64_t bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& [key, o] : objects_) sum += o.body->size();
+    return sum;
+  }
   std::uint64_t operations() const noexcept { return operations_; }
   std::uint64_t throttled() const noexcept { return throttled_; }
   sim_timeline& time() const noexcept { return *time_; }
@@ -170,6 +177,7 @@ class sim_bucket {
     std::uint64_t etag = 0;
     body_ptr found;
     list_page page;
+    std::vector<remove_failure> left;
   };
 
   bool over_limit(const std::string& key) {
@@ -221,7 +229,13 @@ class sim_bucket {
         one.verb = op::remove;
         one.process = x.request.process;
         one.number = x.request.number;
+        std::size_t i = 0;
         for (const std::string& key : x.request.keys) {
+          if (x.fault.what == sim_fault::kind::some_keys && ++i % 3 != 0) {
+            const errc why = i % 3 == 1 ? errc::throttled : errc::access_denied;
+            x.left.emplace_back(key, failure(why, "sim: remove " + key + ": simulated fault").with_fate(fate::did_not_happen));
+            continue;
+          }
           const auto at = objects_.find(key);
           const body_ptr before = at != objects_.end() ? at->second.body : nullptr;
           if (before) objects_.erase(at);
@@ -428,7 +442,7 @@ class sim_store {
     x->request.keys = std::move(keys);
     std::optional<failure> failed = co_await travel(b, x, 0);
     if (failed) co_return *failed;
-    co_return none;
+    co_return std::move(x->left);
   }
 
   sim_bucket* bucket_;

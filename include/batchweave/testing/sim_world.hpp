@@ -46,6 +46,7 @@ class sim_world : protected sim_hooks {
     out.faults = std::move(faults_);
     out.trace = std::move(trace_);
     out.virtual_time = time_.now() - start_;
+    out.bytes_over_window = bytes_over_window_;
     settle_unknown();
     counts_.operations = bucket_.operations();
     counts_.steps = checker_.steps();
@@ -68,7 +69,7 @@ class sim_world : protected sim_hooks {
     bool superseded = false;  // its group went back without it: it is a zombie and does not know
   };
   struct role {
-    enum kind_of { producer, rank, reclaimer, resumer, janitor };
+    enum kind_of { producer, rank, reclaimer, resumer, janitor, retirer };
     kind_of kind = producer;
     std::string name;
     unsigned index = 0;  // of a producer in the plan; of a rank in its group
@@ -92,11 +93,13 @@ class sim_world : protected sim_hooks {
     std::vector<role*> ranks;
     role* resumer = nullptr;
     bool going_back = false;
+    bool leaving = false;
+    std::uint64_t leaves_at = 0;  // step; 0: it stays
     std::optional<std::uint64_t> generation;  // in which it is since it went back
   };
 
   sim_world(sim_plan plan, sim_plant plant, bool traced)
-      : plan_(std::move(plan)), plant_(plant), traced_(traced), io_(1), time_(io_), bucket_(time_, plan_.seed), checker_(describe(plan_)) {
+      : plan_(std::move(plan)), plant_(plant), traced_(traced), io_(1), time_(io_), bucket_(time_, plan_.seed), checker_(describe(plan_), plan_.slice_bytes) {
     const std::string text = manifest::encode_stream_info(checker_.stream());
     const const_bytes bytes = as_bytes(text);
     bucket_.place(manifest::stream_key(), std::vector<std::byte>(bytes.begin(), bytes.end()));
@@ -123,7 +126,11 @@ class sim_world : protected sim_hooks {
       g->resumer->of = g.get();
       g->resumer->done = true;
     }
+    if (plan_.leaves_at && groups_.size() > 1) groups_.back()->leaves_at = plan_.leaves_at;
     if (plant_ == sim_plant::delete_versions) begin(add_role(role::janitor, "janitor", 0), 1);
+    if (plan_.retires_after > duration(0) && checker_.stream().producers > 1 && !roles_[plan_.batches.size() - 1]->done) {
+      begin(add_role(role::retirer, "retirer", static_cast<unsigned>(plan_.batches.size() - 1)), std::chrono::duration<double>(plan_.retires_after).count());
+    }
   }
 
   /// Ends every process. A class that derives must call it in its destructor: its processes refer to it.
@@ -135,13 +142,15 @@ class sim_world : protected sim_hooks {
 
   static std::string seconds(time_point t) { return std::to_string(std::chrono::duration<double>(t - start_).count()); }
   std::string who(const instance& i) const {
-    return i.of->name + (i.of->kind == role::rank ? "." + std::to_string(i.of->index) : "") + "#" + std::to_string(i.process.number() & 255);
+    return i.of->name + (i.of->kind == role::rank ? "." + std::to_string(i.of->index) : "") + "#" + std::to_string(i.process.number() % most_instances_);
   }
   template <class Text>
   void note(Text text) {
     if (traced_) trace_.push_back(seconds(time_.now()) + "  " + text());
   }
-  bool calm() const noexcept { return bucket_.operations() > plan_.faulty_operations; }
+  bool calm() const noexcept { return plan_.calm(bucket_.operations(), time_.now() - start_); }
+  /// A soak is not over yet.
+  bool goes_on() const noexcept { return time_.now() - start_ < plan_.runs_for; }
 
   /// The group goes back to a checkpoint: its ranks die, or, when they are stalled, become zombies; a resumer rolls it back.
   void go_back(group& g) {
@@ -171,10 +180,25 @@ class sim_world : protected sim_hooks {
     }
   }
 
+  /// The group is done with the stream: its ranks end, whether they run or stall, and only then a resumer takes it off the stream.
+  void leave(group& g) {
+    if (over_ || g.going_back || g.leaving) return;
+    g.going_back = g.leaving = true;
+    note([&] { return g.name + " leaves"; });
+    for (role* r : g.ranks) {
+      r->done = true;
+      for (const auto& i : r->instances) {
+        i->superseded = true;
+        kill(*i);
+      }
+    }
+    g.resumer->done = false;
+    start_later(*g.resumer);
+  }
+
  private:
   static constexpr std::uint64_t operations_limit = 60'000;
   static constexpr duration time_limit = std::chrono::hours(24 * 7);
-  static constexpr std::size_t most_instances = 256;
   struct unknown_put {
     std::uint64_t number, hash;
   };
@@ -209,8 +233,8 @@ class sim_world : protected sim_hooks {
     time_.after(duration(static_cast<duration::rep>(delay_s * 1e9)), [this, &r] { start_if_needed(r); });
   }
   void start(role& r) {
-    if (over_ || r.instances.size() >= most_instances) return;
-    const auto number = static_cast<std::uint32_t>(r.number * most_instances + r.instances.size());
+    if (over_ || r.instances.size() >= most_instances_) return;
+    const auto number = static_cast<std::uint32_t>(r.number * most_instances_ + r.instances.size());
     counts_.restarts += !r.instances.empty();
     r.instances.push_back(std::make_unique<instance>(r, number, io_.get_executor()));
     instance* const me = r.instances.back().get();
@@ -248,9 +272,12 @@ class sim_world : protected sim_hooks {
   }
   bool takes_too_long() {
     if (!calm()) return false;
-    if (calm_ == time_point()) calm_ = time_.now();
+    if (calm_ == time_point()) {
+      calm_ = time_.now();
+      calm_operations_ = bucket_.operations();
+    }
     const duration passed = time_.now() - calm_;
-    const std::uint64_t operations = bucket_.operations() - plan_.faulty_operations;
+    const std::uint64_t operations = bucket_.operations() - calm_operations_;
     // A pause drawn before the calm runs to its end, while others keep asking.
     return passed > time_limit || operations > 50 * operations_limit || (operations > operations_limit && passed > 2 * plan_.longest);
   }
@@ -267,12 +294,12 @@ class sim_world : protected sim_hooks {
     i.tasks.cancel();
   }
   instance* find(const sim_process* p) {
-    return p ? roles_[p->number() / most_instances]->instances[p->number() % most_instances].get() : nullptr;
+    return p ? roles_[p->number() / most_instances_]->instances[p->number() % most_instances_].get() : nullptr;
   }
   std::string who_waits() {
     std::string text;
     for (const auto& r : roles_) {
-      if (!is_done(*r) && r->kind != role::reclaimer) {
+      if (!is_done(*r) && r->kind != role::reclaimer && r->kind != role::retirer) {
         text += "; " + r->name + (r->kind == role::rank ? "." + std::to_string(r->index) : "") + (r->running() ? " runs" : " does not run");
       }
     }
@@ -321,9 +348,9 @@ class sim_world : protected sim_hooks {
 
   sim_fault fault(const sim_request& q) override {
     instance* const me = find(q.process);
-    if (!me || over_) return sim_fault();
+    if (!me || over_ || calm()) return sim_fault();
     random64 r = plan_.draws(sim_plan::fault_id(q, false));
-    const sim_mishap m = plan_.mishap_of(q, bucket_.operations(), r);
+    const sim_mishap m = plan_.mishap_of(q, r);
     sim_fault f;
     if (m != sim_mishap::none && happens(m, *me, r, f)) {
       ++counts_.mishap[static_cast<std::size_t>(m)];
@@ -472,6 +499,7 @@ class sim_world : protected sim_hooks {
 
  protected:
   sim_plan plan_;
+  std::size_t most_instances_ = plan_.runs_for > duration(0) ? 65536 : 256;
   sim_plant plant_;
   bool traced_;
   asio::io_context io_;
@@ -479,12 +507,14 @@ class sim_world : protected sim_hooks {
   sim_bucket bucket_;
   sim_checker checker_;
   sim_counts counts_;
+  double bytes_over_window_ = 0;
 
  private:
   std::vector<std::unique_ptr<role>> roles_;
   std::vector<std::unique_ptr<group>> groups_;
   bool over_ = false;
   time_point calm_{};
+  std::uint64_t calm_operations_ = 0;
   std::uint64_t hash_ = 0;
   std::vector<std::uint64_t> faults_;
   std::vector<std::string> trace_;

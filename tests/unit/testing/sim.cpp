@@ -131,8 +131,30 @@ TEST_CASE("I1-I9 CW-01 CW-02 CW-05 CW-06 CW-15 CO-05: histories of the library a
   CHECK(all.unknown_others > 0);
   CHECK(all.fenced > 0);
   CHECK(all.restored > 0);
-  for (std::size_t i = 1; i < all.trouble.size(); ++i) CHECK(all.trouble[i] > 0);
+  for (std::size_t i = 1; i < all.trouble.size(); ++i) {
+    if (i != static_cast<std::size_t>(sim::sim_trouble::some_keys)) CHECK(all.trouble[i] > 0);  // rare: the soak below meets it
+  }
   for (std::size_t i = 1; i < all.mishap.size(); ++i) CHECK(all.mishap[i] > 0);
+}
+
+TEST_CASE("A soak: hours with crashes, checkpoints, roll-backs, a group that leaves and a producer given up; the bucket stays within 1.1 windows") {
+  sim::sim_counts all;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    sim::sim_result r = sim::run_history<world>(sim::sim_plan::soak(seed, 1h));
+    INFO("build/release/bench/simulate --soak-hours 1 --histories 1 --seed " << seed);
+    REQUIRE(r.violation.value_or("none") == "none");
+    CHECK(r.counts.steps > 2000);
+    CHECK(r.bytes_over_window > 0.9);
+    CHECK(r.bytes_over_window <= 1.1);
+    CHECK(r.virtual_time >= 1h);
+    all.add(r.counts);
+  }
+  CHECK(all.left == 3);
+  CHECK(all.retired == 3);
+  CHECK(all.roll_backs > 0);
+  CHECK(all.sealed > 0);
+  CHECK(all.buried > 0);
+  CHECK(all.trouble[static_cast<std::size_t>(sim::sim_trouble::some_keys)] > 0);
 }
 
 TEST_CASE("Planted bugs are found, each by the invariant that it breaks") {
