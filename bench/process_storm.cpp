@@ -1,10 +1,10 @@
 // Many producer processes on one real store, killed and stopped at random; afterwards the stream is read and I1, I2, I3 and I9 are checked.
 #include "child.hpp"
+#include "latency_server.hpp"
 #include "support.hpp"
 
 #include <batchweave/batchweave.hpp>
 #include <batchweave/commit/cooperative.hpp>
-#include <batchweave/testing/s3_server.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -95,17 +95,6 @@ int producer_main(const producer_job& job) {
   return 1;
 }
 
-// ---- the scripted server process --------------------------------------------------------------------------------------
-
-int server_main(double latency_ms) {
-  asio::io_context context;
-  bw::testing::s3_server server(context.get_executor());
-  server.on("*").times(~0u).latency(std::chrono::milliseconds(static_cast<int>(latency_ms)));
-  std::cout << server.endpoint() << std::endl;
-  context.run();
-  return 0;
-}
-
 // ---- the check --------------------------------------------------------------------------------------------------------
 
 struct verdict {
@@ -167,7 +156,7 @@ int main(int argc, char** argv) try {
   const double latency = args.number("latency-ms", 30);
   if (as == "server") {
     args.done();
-    return server_main(latency);
+    return bench::serve_with_latency(latency);
   }
   producer_job job;
   job.id = args.text("id");
@@ -183,15 +172,10 @@ int main(int argc, char** argv) try {
   args.done();
   if (as == "producer") return producer_main(job);
 
-  std::unique_ptr<bench::line_child> server;
+  std::optional<bench::latency_server> server;
   std::string url = job.url;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  if (url.empty()) {
-    ::setenv("AWS_ACCESS_KEY_ID", "testkey", 1);
-    ::setenv("AWS_SECRET_ACCESS_KEY", "testsecret", 1);
-    server = std::make_unique<bench::line_child>(std::vector<std::string>{self, "--as", "server", "--latency-ms", std::to_string(latency)});
-    url = "s3://test/storm?region=us-east-1&endpoint=" + server->read();
-  }
+  if (url.empty()) url = server.emplace(latency).url();
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("batchweave-storm-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   asio::io_context context;
